@@ -1,0 +1,52 @@
+"""Open: refuse other generations first, recover if writing is meant, and only then read the schema."""
+
+from __future__ import annotations
+
+from reference.errors import Conflict, NotFound
+from reference.format.names import MANIFEST_DIR
+from reference.format.stamp import refuse_other_generations
+from reference.protocol.audit import AuditRow
+from reference.protocol.manifests import stamp_of
+from reference.protocol.recovery import sweep
+from reference.protocol.store import GraphStore
+
+
+def open_graph(store: GraphStore, *, read_only: bool) -> list[AuditRow]:
+    """Check a graph and make it ready; returns what recovery did. A read-only open writes nothing [SNP-09]."""
+    _refuse_by_stamp(store)
+    recovered: list[AuditRow] = []
+    if not read_only:
+        recovered = sweep(store)
+        published = set(store.manifests.fresh(None).state.entries())
+        store.schema.resolve_staging_without_sidecar(published)
+        _complete_contract(store)
+    store.schema.reload()
+    return recovered
+
+
+def _refuse_by_stamp(store: GraphStore) -> None:
+    """Only the stamp of main is read: no row, no branch, no sidecar [STM-05, STM-06]."""
+    try:
+        handle = store.tables.open_latest(MANIFEST_DIR, None)
+    except NotFound as error:
+        raise NotFound(
+            f"there is no graph at {store.root.uri}: it has no __manifest",
+            code="graph_not_found",
+            hint="run init first",
+        ) from error
+    refuse_other_generations(stamp_of(handle))
+
+
+def _complete_contract(store: GraphStore) -> None:
+    """Write the compiled schema files again where both are lost, unless branches may hold another schema [SCH-13]."""
+    if not store.schema.compiled_files_are_missing():
+        return
+    branches = store.manifests.public_branches()
+    if branches:
+        raise Conflict(
+            "the compiled schema files are missing and the graph has branches",
+            code="schema_contract_missing",
+            details={"branches": branches},
+            hint="restore _schema.ir.json and __schema_state.json from a backup",
+        )
+    store.schema.write_compiled_files()

@@ -1,0 +1,104 @@
+"""The recovery audit: one row for each sidecar that recovery has dealt with [REC 11.4].
+
+The table appears with the first recovery; a graph that never crashed has none [LAY-08].
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from reference.errors import Conflict, NotFound
+from reference.format.names import RECOVERY_AUDIT_DIR
+from reference.storage.tables import Tables
+
+RecoveryKind = Literal["RolledForward", "RolledBack", "OrphanedBranchDiscarded"]
+
+AUDIT_SCHEMA = pa.schema(
+    [
+        pa.field("graph_commit_id", pa.string(), nullable=False),
+        pa.field("recovery_kind", pa.string(), nullable=False),
+        pa.field("recovery_for_actor", pa.string()),
+        pa.field("operation_id", pa.string(), nullable=False),
+        pa.field("sidecar_writer_kind", pa.string(), nullable=False),
+        pa.field("per_table_outcomes_json", pa.string(), nullable=False),
+        pa.field("created_at", pa.timestamp("us"), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What recovery did to one table."""
+
+    table_key: str
+    from_version: int
+    to_version: int
+
+
+@dataclass(frozen=True)
+class AuditRow:
+    """One recovery."""
+
+    graph_commit_id: str
+    recovery_kind: RecoveryKind
+    recovery_for_actor: str | None
+    operation_id: str
+    sidecar_writer_kind: str
+    outcomes: tuple[Outcome, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "graph_commit_id": self.graph_commit_id,
+            "recovery_kind": self.recovery_kind,
+            "recovery_for_actor": self.recovery_for_actor,
+            "operation_id": self.operation_id,
+            "sidecar_writer_kind": self.sidecar_writer_kind,
+            "outcomes": [vars(outcome) for outcome in self.outcomes],
+        }
+
+
+def append_audit(tables: Tables, row: AuditRow) -> None:
+    """Record a recovery. The first one creates the table; of two that do so at once, one appends to the other's."""
+    record = {
+        "graph_commit_id": row.graph_commit_id,
+        "recovery_kind": row.recovery_kind,
+        "recovery_for_actor": row.recovery_for_actor,
+        "operation_id": row.operation_id,
+        "sidecar_writer_kind": row.sidecar_writer_kind,
+        "per_table_outcomes_json": json.dumps([vars(outcome) for outcome in row.outcomes], separators=(",", ":")),
+        "created_at": datetime.now(UTC).replace(tzinfo=None),
+    }
+    rows = pa.Table.from_pylist([record], schema=AUDIT_SCHEMA)
+    if not tables.exists(RECOVERY_AUDIT_DIR):
+        with contextlib.suppress(Conflict):  # Another recovery may have created it a moment ago.
+            tables.create(RECOVERY_AUDIT_DIR, AUDIT_SCHEMA)
+    handle = tables.open_latest(RECOVERY_AUDIT_DIR, None)
+    tables.commit(RECOVERY_AUDIT_DIR, None, tables.stage_append(handle, rows), row.operation_id)
+
+
+def read_audit(tables: Tables, operation_id: str | None = None) -> list[AuditRow]:
+    """All recoveries in the order in which they happened, or those of one operation."""
+    try:
+        handle = tables.open_latest(RECOVERY_AUDIT_DIR, None)
+    except NotFound:
+        return []
+    rows = tables.run(RECOVERY_AUDIT_DIR, lambda: handle.to_table(columns=AUDIT_SCHEMA.names).to_pylist())
+    rows.sort(key=lambda row: (row["created_at"], row["operation_id"]))
+    return [
+        AuditRow(
+            graph_commit_id=row["graph_commit_id"],
+            recovery_kind=row["recovery_kind"],
+            recovery_for_actor=row["recovery_for_actor"],
+            operation_id=row["operation_id"],
+            sidecar_writer_kind=row["sidecar_writer_kind"],
+            outcomes=tuple(Outcome(**outcome) for outcome in json.loads(row["per_table_outcomes_json"])),
+        )
+        for row in rows
+        if operation_id in (None, row["operation_id"])
+    ]

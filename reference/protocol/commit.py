@@ -1,0 +1,311 @@
+"""The commit protocol of every writer: arm, guard, commit, publish, disarm.
+
+    stage      (before this module) files of every touched table are written; no HEAD has moved
+    arm        put the sidecar, then list: withdraw if another writer is on the same tables
+    guard      re-read the manifest and the HEADs: both must be what the work was staged on
+    commit     move each table's HEAD, and check that it landed where the sidecar says
+    confirm    (merges) write the versions that were reached into the sidecar
+    publish    one write to `__manifest` makes all of it visible
+    disarm     delete the sidecar
+
+A failure before the first HEAD moves leaves nothing. A failure after it is one of three things: the work was
+published after all, by a recovery that took this writer for dead; or it is undone here; or nobody knows, and the
+sidecar stays for recovery to decide [MUT-02, REC-02, PUB-21…PUB-23].
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from lance import LanceDataset
+from ulid import ULID
+
+from reference.errors import (
+    CommitConflict,
+    Conflict,
+    ExpectedVersionMismatch,
+    InjectedFailure,
+    Internal,
+    OmniError,
+    OutcomePending,
+)
+from reference.format.manifest import GraphCommit, TableEntry
+from reference.format.sidecar import RECOVERY_ACTOR, Pin, Registration, Sidecar, Tombstone, WriterKind
+from reference.protocol.audit import read_audit
+from reference.protocol.manifests import Held, Snapshot
+from reference.protocol.publish import Changes, Lineage
+from reference.protocol.queues import QueueKey
+from reference.protocol.recovery import heal, pause, undo
+from reference.protocol.schema_lock import refuse_during_schema_apply
+from reference.protocol.store import GraphStore
+from reference.storage.tables import Staged
+
+RETRY_SECONDS_MAX = 30.0
+DRIFT_PATIENCE_SECONDS = 1.0
+
+# One step of a table: from the handle it finds to the handle it leaves, under the name of an operation.
+Move = Callable[[LanceDataset, str], LanceDataset]
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class TableWork:
+    """What a writer does to one table: `moves` in order, starting from the pinned entry `base`."""
+
+    base: TableEntry
+    branch: str | None
+    moves: tuple[Move, ...]
+    one_version_each: bool = True
+
+    @property
+    def table_key(self) -> str:
+        return self.base.table_key
+
+
+@dataclass(frozen=True)
+class Intent:
+    """One graph commit, ready to be made."""
+
+    kind: WriterKind
+    branch: str | None
+    actor: str | None = None
+    works: tuple[TableWork, ...] = ()
+    adopted: tuple[TableEntry, ...] = ()
+    registered: tuple[TableEntry, ...] = ()
+    tombstones: Mapping[str, int] = field(default_factory=dict)
+    expected: Mapping[str, int] = field(default_factory=dict)
+    reads: Mapping[str, int] = field(default_factory=dict)
+    recheck: Callable[[Snapshot], None] | None = None
+    watch: frozenset[str] = frozenset()
+    merged_parent: str | None = None
+    committed: Callable[[], None] | None = None
+    holds_schema_lock: bool = False
+
+    def queues(self) -> list[QueueKey]:
+        return [(work.table_key, work.branch) for work in self.works]
+
+
+def committing(store: GraphStore, staged: Staged, path: str, branch: str | None) -> Move:
+    """A move that was staged before the sidecar was written."""
+    return lambda _, operation_id: store.tables.commit(path, branch, staged, operation_id)
+
+
+def commit_graph(store: GraphStore, intent: Intent, operation_id: str | None = None) -> GraphCommit:
+    """Make one graph commit. Returns it, or raises an error that says whether it can still happen."""
+    operation_id = operation_id or str(ULID())
+    with store.queues.in_flight(operation_id), store.queues.hold(intent.queues()):
+        if not intent.works and intent.kind != "SchemaApply":
+            held = _guard(store, intent)
+            return _publish(store, intent, held, ())  # Nothing moves, so there is nothing to cover.
+        return _commit_armed(store, intent, _sidecar(store, intent, operation_id))
+
+
+def _sidecar(store: GraphStore, intent: Intent, operation_id: str) -> Sidecar:
+    return Sidecar(
+        operation_id=operation_id,
+        started_at=0,
+        branch=intent.branch,
+        actor_id=intent.actor,
+        writer_kind=intent.kind,
+        tables=tuple(
+            Pin(
+                table_key=work.table_key,
+                table_path=store.tables.uri(work.base.path),
+                expected_version=work.base.version,
+                post_commit_pin=work.base.version + 1,
+                table_branch=work.branch,
+            )
+            for work in intent.works
+        ),
+        merge_source_commit_id=intent.merged_parent,
+        additional_registrations=tuple(Registration(entry.table_key, entry.path) for entry in intent.registered),
+        tombstones=tuple(Tombstone(key, version) for key, version in intent.tombstones.items()),
+    )
+
+
+def _commit_armed(store: GraphStore, intent: Intent, sidecar: Sidecar) -> GraphCommit:
+    armed = store.sidecars.arm(sidecar, intent.watch)
+    progress = _Progress()
+    try:
+        held = _guard(store, intent)
+        for work in intent.works:
+            armed = store.sidecars.renew(armed)
+            progress.landed.append(_move(store, work, armed.operation_id, progress))
+        if intent.kind == "BranchMerge":
+            armed = store.sidecars.confirm(armed, {entry.table_key: entry.version for entry in progress.landed})
+        if intent.committed is not None:
+            intent.committed()
+        commit = _publish(store, intent, held, tuple(progress.landed))
+    except OmniError as error:
+        commit = _settle_failure(store, intent, armed, progress, error)
+    except BaseException:
+        if not progress.moved:
+            store.sidecars.disarm(armed.operation_id)
+        raise
+    store.sidecars.disarm(armed.operation_id)
+    return commit
+
+
+@dataclass
+class _Progress:
+    """How far a writer has come: whether a HEAD may have moved, and where each table landed."""
+
+    moved: bool = False
+    landed: list[TableEntry] = field(default_factory=list)
+
+
+def _guard(store: GraphStore, intent: Intent) -> Held:
+    """The last look before anything moves: nothing may have changed since the work was staged [PUB-18, PUB-19]."""
+    if not intent.holds_schema_lock:
+        refuse_during_schema_apply(store.manifests, "write")
+    held = store.manifests.fresh(intent.branch)
+    for work in intent.works:
+        actual = held.state.visible_version(work.table_key)
+        if actual != work.base.version or held.state.latest(work.table_key) != work.base:
+            raise ExpectedVersionMismatch(work.table_key, work.base.version, actual)
+        head = store.tables.head_version(work.base.path, work.branch, near=work.base.version)
+        if head != work.base.version:
+            raise _drifted(store, intent, work, head)
+    if intent.recheck is not None and any(
+        held.state.visible_version(key) != version for key, version in intent.reads.items()
+    ):
+        intent.recheck(held.snapshot())
+    return held
+
+
+def _drifted(store: GraphStore, intent: Intent, work: TableWork, head: int) -> OmniError:
+    pinned = work.base.version
+    what = f"table '{work.table_key}' is at version {head}"
+    details: dict[str, Any] = {"table_key": work.table_key, "head": head, "pinned": pinned}
+    if head < pinned:
+        return Internal(
+            f"{what}, behind version {pinned} of the manifest", code="head_behind_manifest", details=details
+        )
+    try:
+        covered = any(
+            (pin.table_key, pin.table_branch) == (work.table_key, work.branch)
+            for sidecar in store.sidecars.pending()
+            if not store.queues.is_alive(sidecar.operation_id)
+            for pin in sidecar.tables
+        )
+        hint = (
+            "a pending sidecar covers it: open the graph read-write, or run 'recover'"
+            if covered
+            else "no sidecar explains it: look at it with 'repair' before writing"
+        )
+    except OmniError as error:
+        hint = f"whether a sidecar covers it could not be found out ({error.message}); try again"
+    message = f"{what}, ahead of version {pinned} of the manifest"
+    return Conflict(message, code="head_ahead_of_manifest", details=details, hint=hint)
+
+
+def _move(store: GraphStore, work: TableWork, operation_id: str, progress: _Progress) -> TableEntry:
+    """Move one table's HEAD, step by step, and return what is to be published of it."""
+    handle = store.tables.open(work.base.path, work.branch, work.base.version)
+    for move in work.moves:
+        before = int(handle.version)
+        moved_already, progress.moved = progress.moved, True
+        try:
+            handle = move(handle, operation_id)
+        except CommitConflict:
+            progress.moved = moved_already  # Lance refused the commit, so this step moved nothing.
+            raise
+        if work.one_version_each and handle.version != before + 1:
+            # Lance rebased the step over the commit of a writer that does not take part in this protocol.
+            raise ExpectedVersionMismatch(work.table_key, before, int(handle.version) - 1)
+    rows = store.tables.run(work.table_key, handle.count_rows)
+    return TableEntry(work.table_key, work.base.path, int(handle.version), work.branch, rows)
+
+
+def _publish(store: GraphStore, intent: Intent, held: Held, landed: tuple[TableEntry, ...]) -> GraphCommit:
+    expected = {work.table_key: work.base.version for work in intent.works}
+    expected |= {entry.table_key: 0 for entry in intent.registered} | dict(intent.expected)
+    commit = store.publisher.publish(
+        intent.branch,
+        Changes(
+            registrations={entry.table_key: entry.path for entry in intent.registered},
+            updates=(*landed, *intent.adopted, *intent.registered),
+            tombstones=intent.tombstones,
+        ),
+        expected,
+        Lineage(intent.actor, intent.merged_parent),
+        checked=held,
+        recheck=intent.recheck,
+    )
+    if commit is None:
+        raise Internal("a publish with lineage recorded no commit")
+    return commit
+
+
+def _settle_failure(
+    store: GraphStore, intent: Intent, sidecar: Sidecar, progress: _Progress, error: OmniError
+) -> GraphCommit:
+    """Find out what a failed write has become, and leave nothing uncovered."""
+    if not progress.moved:
+        store.sidecars.disarm(sidecar.operation_id)
+        raise error
+    pending = OutcomePending(
+        f"the write was cut after it had moved a table: {error.message}",
+        code=error.code if isinstance(error, InjectedFailure) else "outcome_pending",
+        details={"operation_id": sidecar.operation_id, **error.details},
+        hint="the next read-write open decides whether it happened",
+    )
+    if not isinstance(error, Conflict):
+        raise pending from error
+    try:
+        commit = _published_by_recovery(store, intent, sidecar, progress.landed)
+        if commit is None:
+            undo(store, sidecar)
+    except OmniError as failure:
+        raise pending from failure
+    if commit is None:
+        raise error
+    return commit
+
+
+def _published_by_recovery(
+    store: GraphStore, intent: Intent, sidecar: Sidecar, landed: list[TableEntry]
+) -> GraphCommit | None:
+    """The commit under which another process has published exactly what this writer committed [PUB-22]."""
+    state = store.manifests.fresh(intent.branch).state
+    if len(landed) < len(intent.works):
+        return None
+    if any(state.versions.get(entry.table_key, {}).get(entry.version) != entry for entry in landed):
+        return None
+    audited = {row.graph_commit_id for row in read_audit(store.tables, sidecar.operation_id)}
+    candidates = [
+        commit
+        for commit in state.commits()
+        if commit.graph_commit_id in audited
+        or (not audited and commit.actor_id == RECOVERY_ACTOR and commit.created_at >= sidecar.started_at)
+    ]
+    return candidates[0] if candidates else None
+
+
+# -- trying again ----------------------------------------------------------------------------------------------
+
+_CONTENTION = ("expected_version_mismatch", "table_commit_conflict", "row_level_cas_contention")
+
+
+def with_retries(store: GraphStore, attempt: Callable[[], Answer], *, strict: bool) -> Answer:
+    """Run a whole write again when another writer was faster and nothing of this one is left behind.
+
+    A strict write (update, delete, overwrite) was decided on the rows of one snapshot: it waits for a rival to get out
+    of the way, but is not run again on rows that it has not seen [PUB-18].
+    """
+    started = time.monotonic()
+    retryable = ("sidecar_busy",) if strict else ("sidecar_busy", *_CONTENTION)
+    for round_number in range(1_000_000):
+        try:
+            return attempt()
+        except Conflict as error:
+            waited = time.monotonic() - started
+            passing = error.code == "head_ahead_of_manifest" and waited < DRIFT_PATIENCE_SECONDS
+            if waited > RETRY_SECONDS_MAX or not (error.code in retryable or passing):
+                raise
+        pause(min(0.01 * 2 ** min(round_number, 4), 0.1))
+        heal(store)
+    raise Internal("a write was retried for ever")

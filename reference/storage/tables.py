@@ -1,0 +1,293 @@
+"""Lance tables: the only place that speaks pylance, and the only place that knows its traps.
+
+A table is named by its path below the graph's root and by the branch that owns its data (None is main). Handles are
+held by (path, branch, version) and share one `lance.Session`, so that what was read once is not read again. Writes
+are staged first (files on disk, HEAD where it was) and committed later; every commit reports the version on which it
+really landed, because Lance silently rebases appends and updates over the commits of others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import lance
+import pyarrow as pa
+from lance import LanceDataset, LanceOperation, Transaction
+from lance.fragment import write_fragments
+from lance.dataset import Session
+
+from reference.errors import CommitConflict, Conflict, NotFound, OmniError, RowLevelCasContention, StorageError
+from reference.format.names import branch_location
+from reference.storage.uris import GraphRoot
+
+OPERATION_PROPERTY = "omnigraph.operation_id"
+HANDLES_HELD_MAX = 256
+U64_MAX = 2**64 - 1
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """The one place that turns what pylance raises into typed errors [lance-facts, trap 9]."""
+    try:
+        yield
+    except OmniError:
+        raise
+    except (OSError, ValueError, RuntimeError) as error:
+        text = str(error)
+        lowered = text.lower()
+        if "too many concurrent writers" in lowered or "retryable commit conflict" in lowered:
+            raise CommitConflict(what, _first_sentence(text), retryable=True) from error
+        if getattr(error, "retryable", None) is not None or "incompatible transaction" in lowered:
+            retryable = bool(getattr(error, "retryable", False))
+            raise CommitConflict(what, _first_sentence(text), retryable=retryable) from error
+        if "already exists" in lowered:
+            raise Conflict(f"{what} already exists", code="already_exists") from error
+        if "not found" in lowered:
+            raise NotFound(f"{what} was not found: {_first_sentence(text)}", code="table_not_found") from error
+        if "referenced by" in lowered and "can not delete" in lowered:
+            raise Conflict(f"{what} is still used by another branch", code="branch_in_use") from error
+        raise StorageError(f"{what}: {_first_sentence(text)}", code="lance_error") from error
+
+
+def _first_sentence(text: str) -> str:
+    """Lance appends the file and line of its own source; people do not need that."""
+    return text.split(", /home/", 1)[0].split(", rust/", 1)[0].strip()[:400]
+
+
+def manifest_file(path: str, branch: str | None, version: int) -> str:
+    """The file of one version of a table: names count down, so that the newest sorts first."""
+    return f"{branch_location(path, branch)}/_versions/{U64_MAX - version:020d}.manifest"
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A transaction whose files are written and which nobody sees."""
+
+    handle: Any
+    transaction: Transaction
+    rows_after: int
+
+
+class Tables:
+    """The Lance datasets of one graph."""
+
+    def __init__(self, root: GraphRoot, storage_options: Mapping[str, str]) -> None:
+        self._root = root
+        self._storage_options = dict(storage_options) or None
+        self._session = Session()
+        self._held: OrderedDict[tuple[str, str | None, int], LanceDataset] = OrderedDict()
+        self._lock = threading.Lock()
+
+    # -- opening -------------------------------------------------------------------------------------------------
+
+    def uri(self, path: str, branch: str | None = None) -> str:
+        """The full address of a table's data on a branch."""
+        return self._root.join(branch_location(path, branch))
+
+    def open(self, path: str, branch: str | None, version: int) -> LanceDataset:
+        """A table at one version. The handle is held, so opening it again costs nothing."""
+        key = (path, branch, version)
+        with self._lock:
+            handle = self._held.get(key)
+            if handle is not None:
+                self._held.move_to_end(key)
+                return handle
+        with translated(f"version {version} of {branch_location(path, branch)}"):
+            handle = self._open(path, branch, version)
+        return self._hold(path, branch, handle)
+
+    def open_latest(self, path: str, branch: str | None) -> LanceDataset:
+        """A table at its HEAD, opened anew."""
+        with translated(branch_location(path, branch)):
+            return self._open(path, branch, None)
+
+    def _open(self, path: str, branch: str | None, version: int | None) -> LanceDataset:
+        return lance.dataset(
+            self.uri(path, branch), version=version, storage_options=self._storage_options, session=self._session
+        )
+
+    def _hold(self, path: str, branch: str | None, handle: LanceDataset) -> LanceDataset:
+        with self._lock:
+            self._held[(path, branch, handle.version)] = handle
+            while len(self._held) > HANDLES_HELD_MAX:
+                self._held.popitem(last=False)
+        return handle
+
+    def forget(self, branch: str | None, path: str | None = None) -> None:
+        """Drop held handles of a branch: its name may mean another branch from now on."""
+        with self._lock:
+            for key in [key for key in self._held if key[1] == branch and path in (None, key[0])]:
+                del self._held[key]
+
+    def head_version(self, path: str, branch: str | None, near: int | None = None) -> int:
+        """The latest version, by one probe where a handle at or near it is held."""
+        with self._lock:
+            handle = self._held.get((path, branch, near)) if near is not None else None
+        with translated(branch_location(path, branch)):
+            if handle is None:
+                return int(self._hold(path, branch, self._open(path, branch, None)).version)
+            return int(handle.latest_version)
+
+    def exists(self, path: str, branch: str | None = None) -> bool:
+        """Whether a dataset is there."""
+        try:
+            self.open_latest(path, branch)
+        except NotFound:
+            return False
+        return True
+
+    # -- creating ------------------------------------------------------------------------------------------------
+
+    def create(self, path: str, schema: pa.Schema, rows: pa.Table | None = None) -> LanceDataset:
+        """A new table with stable row ids. Of several that create one table, exactly one wins (trap 4)."""
+        uri = self.uri(path)
+        with translated(path):
+            fragments = []
+            if rows is not None:
+                fragments = write_fragments(
+                    rows, uri, schema=schema, data_storage_version="2.2", storage_options=self._storage_options
+                )
+            try:
+                LanceDataset.commit(
+                    uri,
+                    LanceOperation.Overwrite(schema, fragments),
+                    max_retries=0,
+                    enable_stable_row_ids=True,
+                    storage_options=self._storage_options,
+                )
+            except OSError as error:
+                if "0.manifest was not found" in str(error) or "already exists" in str(error):
+                    raise Conflict(f"a table already exists at {path}", code="already_exists") from error
+                raise
+        return self.open(path, None, 1)
+
+    # -- staging: files are written, HEAD does not move -------------------------------------------------------------
+
+    def stage_append(self, handle: LanceDataset, rows: pa.Table) -> Staged:
+        """New rows, not compared with what is there."""
+        with translated("staging rows"):
+            transaction = write_fragments(
+                rows, handle, schema=rows.schema, return_transaction=True, storage_options=self._storage_options
+            )
+        return Staged(handle, transaction, handle.count_rows() + rows.num_rows)
+
+    def stage_overwrite(self, handle: LanceDataset, rows: pa.Table) -> Staged:
+        """A whole new content, of a new schema if need be. An empty one is valid [LOD-09]."""
+        with translated("staging rows"):
+            if rows.num_rows == 0:
+                transaction = Transaction(handle.version, LanceOperation.Overwrite(rows.schema, []))
+            else:
+                transaction = write_fragments(
+                    rows,
+                    handle,
+                    schema=rows.schema,
+                    mode="overwrite",
+                    return_transaction=True,
+                    storage_options=self._storage_options,
+                )
+        return Staged(handle, transaction, rows.num_rows)
+
+    def stage_merge(self, handle: LanceDataset, rows: pa.Table) -> Staged:
+        """Upsert by `id`: rows that exist are replaced whole."""
+        with translated("staging an upsert"):
+            merge = handle.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+            transaction, stats = merge.execute_uncommitted(rows)
+        return Staged(handle, transaction, handle.count_rows() + stats["num_inserted_rows"])
+
+    def stage_delete(self, handle: LanceDataset, ids: pa.Array) -> Staged:
+        """Remove rows by `id`, as deletion vectors."""
+        with translated("staging a delete"):
+            merge = handle.merge_insert("id").when_matched_delete()
+            transaction, stats = merge.execute_uncommitted(pa.table({"id": ids}))
+        return Staged(handle, transaction, handle.count_rows() - stats["num_deleted_rows"])
+
+    # -- committing: HEAD moves ------------------------------------------------------------------------------------
+
+    def commit(self, path: str, branch: str | None, staged: Staged, operation_id: str) -> LanceDataset:
+        """Commit a staged transaction. The caller compares the landed version with the one it expects (trap 3)."""
+        staged.transaction.transaction_properties = {OPERATION_PROPERTY: operation_id}
+        return self._commit(path, branch, staged.handle, staged.transaction)
+
+    def restore(self, path: str, branch: str | None, version: int, operation_id: str) -> LanceDataset:
+        """Make the content of an old version the HEAD again. Never conflicts: the caller re-reads (trap 7)."""
+        handle = self.open_latest(path, branch)
+        transaction = Transaction(handle.version, LanceOperation.Restore(version))
+        transaction.transaction_properties = {OPERATION_PROPERTY: operation_id}
+        return self._commit(path, branch, handle, transaction)
+
+    def _commit(self, path: str, branch: str | None, handle: Any, transaction: Transaction) -> LanceDataset:
+        with translated(branch_location(path, branch)):
+            landed = LanceDataset.commit(handle, transaction, max_retries=0, storage_options=self._storage_options)
+        return self._hold(path, branch, landed)
+
+    def publish_rows(self, handle: LanceDataset, rows: pa.Table) -> int:
+        """The one write that makes a graph commit visible: a keyed merge into `__manifest`, at most once.
+
+        Only `execute` keeps the filter on the key (trap 2), and an index on the key would switch it off (trap 1). The
+        handle moves to the landed version, which is returned.
+        """
+        try:
+            with translated("__manifest"):
+                merge = handle.merge_insert("object_id").when_matched_update_all().when_not_matched_insert_all()
+                merge.conflict_retries(0).use_index(False).execute(rows)
+        except CommitConflict as error:
+            raise RowLevelCasContention(error.message) from error
+        return int(handle.version)
+
+    def maker_of(self, path: str, branch: str | None, version: int) -> str | None:
+        """Which operation of this engine made a version: "restore" for a rollback, None where another engine did."""
+        with translated(branch_location(path, branch)):
+            transaction = self.open(path, branch, version).read_transaction(version)
+        if transaction is None:
+            return None
+        if isinstance(transaction.operation, LanceOperation.Restore):
+            return "restore"
+        return (transaction.transaction_properties or {}).get(OPERATION_PROPERTY)
+
+    def is_ours(self, path: str, branch: str | None, version: int) -> bool:
+        """Whether this engine wrote a version. One that is cleaned up, or was inherited by a fork, cannot be asked:
+        then it counts as ours, because only this engine writes empty blobs."""
+        for place in dict.fromkeys([branch, None]):
+            try:
+                return self.maker_of(path, place, version) is not None
+            except (NotFound, StorageError):
+                continue
+        return True
+
+    # -- branches ----------------------------------------------------------------------------------------------------
+
+    def branches(self, path: str) -> dict[str, Any]:
+        """The branches of one table, by name, with what Lance knows of each."""
+        with translated(path):
+            return dict(self.open_latest(path, None).branches.list())
+
+    def fork(self, path: str, source: str | None, version: int, branch: str) -> LanceDataset:
+        """A branch of a table, from a version of another branch. Its versions go on from that number."""
+        with translated(f"branch '{branch}' of {path}"):
+            main = self.open_latest(path, None)
+            main.create_branch(branch, (source, version), storage_options=self._storage_options)
+        self.forget(branch, path)
+        return self.open(path, branch, version)
+
+    def drop_branch(self, path: str, branch: str) -> None:
+        """Delete a branch as Lance does: refused while another branch was forked from it."""
+        self.forget(branch, path)
+        with translated(f"branch '{branch}' of {path}"):
+            self.open_latest(path, None).branches.delete(branch)
+
+    # -- maintenance -------------------------------------------------------------------------------------------------
+
+    def compact(self, handle: LanceDataset) -> Any:
+        """Rewrite small fragments in place; the handle moves. Content, row ids and row versions stay."""
+        with translated("compaction"):
+            return handle.optimize.compact_files()
+
+    def run(self, what: str, action: Callable[[], Any]) -> Any:
+        """Any other call into Lance, with its errors translated."""
+        with translated(what):
+            return action()
