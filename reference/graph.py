@@ -7,17 +7,31 @@ branch and reads the latest committed state of it, unless it is told a version o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Self
+
+import pyarrow as pa
 
 from reference.errors import BadRequest, NotFound
 from reference.format.manifest import GraphCommit
+from reference.format.names import branch_label
 from reference.operations import branches, export, reading
+from reference.operations.cleanup import CleanupStats, cleanup
+from reference.operations.diff import Diff, diff
+from reference.operations.indexes import PendingIndex, ensure_indices
 from reference.operations.init import init_graph
-from reference.operations.open import open_graph
+from reference.operations.load import LoadMode, LoadResult, load
+from reference.operations.merge import MergeResult, merge
+from reference.operations.mutate import MutationResult, mutate
+from reference.operations.open import open_graph, read_schema
+from reference.operations.optimize import OptimizeStats, optimize
+from reference.operations.repair import RepairResult, repair
+from reference.operations.schema_apply import ApplyResult, schema_apply, schema_plan
 from reference.protocol.audit import AuditRow, read_audit
 from reference.protocol.manifests import Snapshot, branch_key
 from reference.protocol.recovery import heal
 from reference.protocol.store import GraphStore, open_store
+from reference.schema.plan import MigrationPlan
 from reference.schema.types import Catalog
 
 
@@ -54,7 +68,7 @@ class Graph:
         """Catch up with the store, and roll forward what a dead writer left [REC-06]."""
         healed = [] if self.read_only else heal(self.store)
         self.store.manifests.fresh(self.branch)
-        self.store.schema.reload()
+        read_schema(self.store)
         return healed
 
     def sync_branch(self, branch: str) -> None:
@@ -91,6 +105,13 @@ class Graph:
         self.store.schema.current()
         return reading.read_rows(self.store, snapshot or self.snapshot(), table_key).to_json()
 
+    def table(self, table_key: str, snapshot: Snapshot | None = None) -> pa.Table:
+        """All rows of a table as Arrow, in no order; blobs are descriptors."""
+        self.store.schema.current()
+        entry = (snapshot or self.snapshot()).entry(table_key)
+        rows: pa.Table = self.store.tables.run(table_key, reading.open_entry(self.store, entry).to_table)
+        return rows
+
     def entity_at(self, table_key: str, entity_id: str, snapshot: Snapshot | None = None) -> dict[str, Any] | None:
         """One row as JSON, or null [SNP-06]."""
         self.store.schema.current()
@@ -100,7 +121,11 @@ class Graph:
         self, branch: str | None = None, *, types: Sequence[str] = (), tables: Sequence[str] = ()
     ) -> Iterator[bytes]:
         """A branch as JSON lines [EXP]."""
-        return export.export_snapshot(self.store, self.snapshot(branch), self.catalog, types=types, tables=tables)
+        catalog, snapshot = self.catalog, self.snapshot(branch)
+        if not snapshot.entries.keys() <= set(catalog.table_keys()):
+            read_schema(self.store)  # A schema apply was published between the two reads [C22].
+            catalog = self.catalog
+        return export.export_snapshot(self.store, snapshot, catalog, types=types, tables=tables)
 
     def commits(self, branch: str | None = None) -> list[GraphCommit]:
         """The lineage of a branch, oldest first [LIN-10]."""
@@ -119,8 +144,89 @@ class Graph:
         """Every recovery that this graph has seen."""
         return read_audit(self.store.tables)
 
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def load(
+        self,
+        data: bytes | str,
+        *,
+        mode: LoadMode,
+        branch: str | None = None,
+        base: str | None = None,
+        actor: str | None = None,
+    ) -> LoadResult:
+        """Load records [LOD]."""
+        self._refuse_read_only("load")
+        return load(self.store, data, mode=mode, branch=branch or self.branch, base=base, actor=actor)
+
+    def mutate(
+        self, statements: Sequence[Any], *, branch: str | None = None, actor: str | None = None, name: str = "mutation"
+    ) -> MutationResult:
+        """Insert and update, or delete [MUT, DEL]."""
+        self._refuse_read_only("mutate")
+        return mutate(self.store, branch or self.branch, statements, actor=actor, name=name)
+
+    def _refuse_read_only(self, operation: str) -> None:
+        if self.read_only:
+            raise BadRequest(f"{operation}: this handle was opened to read only", code="read_only_handle")
+
     # -- branches ----------------------------------------------------------------------------------------------------
 
     def branch_list(self) -> list[str]:
-        """Every branch, main first."""
+        """Every branch, main among them, sorted."""
         return branches.list_branches(self.store)
+
+    def branch_create(self, name: str, source: str | None = None) -> None:
+        """A new branch at the head of another: of the one this handle is bound to, unless it is named [BRA-01]."""
+        self._refuse_read_only("branch_create")
+        branches.create_branch(self.store, name, branch_label(self.branch) if source is None else source)
+
+    def branch_delete(self, name: str) -> None:
+        """Remove a branch that nothing depends on [BRA-12]."""
+        self._refuse_read_only("branch_delete")
+        branches.delete_branch(self.store, name, bound=self.branch)
+
+    def merge(self, source: str, target: str | None = None, *, actor: str | None = None) -> MergeResult:
+        """Merge a branch into another: into the one this handle is bound to, unless it is named [MRG]."""
+        self._refuse_read_only("branch_merge")
+        into = branch_label(self.branch) if target is None else target
+        return merge(self.store, self.catalog, source, into, actor)
+
+    def diff(self, older: Snapshot, newer: Snapshot, *, types: Sequence[str] = (), ops: Sequence[str] = ()) -> Diff:
+        """What changed between two snapshots, which `snapshot` gives by version or by commit [CHG]."""
+        self.store.schema.current()
+        return diff(self.store, older, newer, types=types, ops=ops)
+
+    # -- schema and maintenance --------------------------------------------------------------------------------------
+
+    def schema_plan(self, source: str, *, allow_data_loss: bool = False) -> MigrationPlan:
+        """What it would take to get to another schema [SCH-03]."""
+        return schema_plan(self.store, source, allow_data_loss=allow_data_loss)
+
+    def schema_apply(self, source: str, *, allow_data_loss: bool = False) -> ApplyResult:
+        """Change the schema, and the tables with it [SCH]."""
+        self._refuse_read_only("schema_apply")
+        return schema_apply(self.store, source, allow_data_loss=allow_data_loss)
+
+    def ensure_indices(self, branch: str | None = None) -> list[PendingIndex]:
+        """Build the indexes that the schema asks for; returns those that cannot be built yet [IDX]."""
+        self._refuse_read_only("ensure_indices")
+        return ensure_indices(self.store, self.catalog, self.branch if branch is None else branch_key(branch))
+
+    def optimize(self) -> list[OptimizeStats]:
+        """Compact the tables of main and complete their indexes [OPT]."""
+        self._refuse_read_only("optimize")
+        return optimize(self.store, self.catalog)
+
+    def cleanup(
+        self, *, keep_versions: int | None = None, older_than: timedelta | None = None, confirm: bool = False
+    ) -> list[CleanupStats]:
+        """Remove orphaned forks and old versions; without `confirm`, only say what would go [CLN]."""
+        self._refuse_read_only("cleanup")
+        return cleanup(self.store, keep_versions=keep_versions, older_than=older_than, confirm=confirm)
+
+    def repair(self, branch: str | None = None, *, confirm: bool = False, force: bool = False) -> RepairResult:
+        """Say what has drifted without a sidecar, and publish what may be [RPR-01]."""
+        self._refuse_read_only("repair")
+        key = self.branch if branch is None else branch_key(branch)
+        return repair(self.store, key, confirm=confirm, force=force)

@@ -123,7 +123,7 @@ def json_values(array: pa.Array, name: str) -> list[Any]:
         return list(texts(array).to_pylist())
     if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
         items = iter(json_values(array.flatten(), name))
-        lengths = pc.if_else(array.is_valid(), pc.list_value_length(array), None).to_pylist()
+        lengths = pc.list_value_length(array).to_pylist()
         return [None if length is None else list(itertools.islice(items, length)) for length in lengths]
     if isinstance(kind, pa.BaseExtensionType):
         stored = zip(*(array.storage.field(part).to_pylist() for part in ("data", "uri")), strict=True)

@@ -6,6 +6,7 @@ Everything here is pure text. All paths are relative to the graph's root, with `
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
+from urllib.parse import quote
 
 from reference.errors import BadRequest
 
@@ -78,8 +79,8 @@ def branch_location(path: str, branch: str | None) -> str:
 
 
 def branch_ref_file(path: str, branch: str) -> str:
-    """The file in which Lance records that a branch of the dataset exists."""
-    return f"{path}/_refs/branches/{branch.replace('/', '%2F')}.json"
+    """The file in which Lance records that a branch of the dataset exists: its name in percent encoding."""
+    return f"{path}/_refs/branches/{quote(branch, safe='')}.json"
 
 
 def branch_label(branch: str | None) -> str:

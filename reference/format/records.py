@@ -33,7 +33,7 @@ from reference.format import values
 from reference.schema.types import Catalog, EdgeType, NodeType
 
 # Small enough that the Python objects of a chunk stay in the processor's cache: larger chunks are slower.
-CHUNK_BYTES = 64 * 1024
+CHUNK_BYTES = 128 * 1024
 CHUNK_RECORDS = 2_000
 
 _NODE_FIELDS: Final = frozenset({"type", "data"})
@@ -263,7 +263,7 @@ def _table(
     given = members.pop("id", None)
     columns: dict[str, pa.Array] = {}
     for prop in owner.properties:
-        columns[prop.name] = values.column(prop, members.pop(prop.name, None) or [None] * len(datas))
+        columns[prop.name] = values.column(prop, members.pop(prop.name, []) or [None] * len(datas))
     if members:
         raise _doubt("a property")
     ids, explicit = _ids(owner, given, columns, len(datas))

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Mapping
+from typing import Any
 
-from reference.errors import BadRequest, Conflict, NotFound, OmniError, StorageError
+from reference.errors import BadRequest, Conflict, NotFound, OmniError
 from reference.failpoint import fire
 from reference.format.manifest import TableEntry
 from reference.format.names import MAIN_BRANCH, MANIFEST_DIR, SCHEMA_LOCK_BRANCH, branch_label
 from reference.protocol.manifests import branch_key, remove_branch_files
-from reference.protocol.recovery import heal
+from reference.protocol.recovery import heal, pause
 from reference.protocol.schema_lock import refuse_during_schema_apply
+from reference.protocol.sidecars import busy
 from reference.protocol.store import GraphStore
 
 BRANCH_NAME_LENGTH_MAX = 200
@@ -71,14 +74,15 @@ def create_branch(store: GraphStore, name: str, source: str | None = None) -> No
     if store.manifests.has_branch(branch):
         raise _exists(branch)
     origin = store.manifests.fresh(branch_key(source))
-    store.manifests.remove_branch_files(branch)  # What a cut deletion left would block the name for ever.
-    try:
-        store.tables.fork(MANIFEST_DIR, origin.branch, origin.version, branch)
-    except OmniError:
-        if store.manifests.has_branch(branch):
-            raise _exists(branch) from None
-        raise
+    if not _fork(store, MANIFEST_DIR, origin.branch, origin.version, branch):
+        raise _exists(branch)
     store.manifests.forget(branch)
+    try:
+        refuse_during_schema_apply(store.manifests, "branch_create")
+    except Conflict:
+        # An apply that took its lock before this branch was there may not have seen it: one of the two withdraws.
+        store.tables.drop_branch(MANIFEST_DIR, branch)
+        raise
 
 
 def _exists(branch: str) -> Conflict:
@@ -113,14 +117,13 @@ def delete_branch(store: GraphStore, name: str, *, bound: str | None = None) -> 
 
 
 def _refuse_if_in_use(store: GraphStore, branch: str, others: list[str]) -> None:
-    below = [other for other in others if other.startswith(branch + "/")]
     children = [other for other, ref in store.tables.branches(MANIFEST_DIR).items() if ref["parent_branch"] == branch]
     readers = [
         other
         for other in [None, *others]
         if any(entry.branch == branch for entry in store.manifests.fresh(other).state.entries().values())
     ]
-    for other in [*below, *children, *(branch_label(reader) for reader in readers)]:
+    for other in [*children, *(branch_label(reader) for reader in readers)]:
         raise Conflict(
             f"branch '{branch}' cannot be deleted: branch '{other}' still depends on it",
             code="branch_in_use",
@@ -143,20 +146,35 @@ def ensure_fork(store: GraphStore, branch: str | None, entry: TableEntry) -> Non
     for _ in range(2):
         forks = store.tables.branches(entry.path)
         if branch not in forks:
-            remove_branch_files(store.objects, entry.path, branch)
-            try:
-                store.tables.fork(entry.path, entry.branch, entry.version, branch)
+            if _fork(store, entry.path, entry.branch, entry.version, branch):
                 return
-            except StorageError:
-                continue  # Another process forked it a moment ago: look again.
+            forks = store.tables.branches(entry.path)
         fire("fork.before_classify")
         _refuse_if_placed(store, entry, branch)
-        if _stands_where_ours_would(store, entry, forks[branch], branch):
+        if branch in forks and _stands_where_ours_would(store, entry, forks[branch], branch):
             return
         fire("fork.before_reclaim")
-        _refuse_if_needed_elsewhere(store, entry.path, branch)
-        drop_fork(store, entry.path, branch)
+        _reclaim(store, entry.path, branch, forks)
     raise Conflict(f"branch '{branch}' of '{entry.table_key}' is being forked by others", code="table_commit_conflict")
+
+
+def _fork(store: GraphStore, path: str, source: str | None, version: int, branch: str) -> bool:
+    """Fork a dataset; False if another process has made the branch meanwhile.
+
+    Files without a ref, which a cut deletion leaves, block the name for ever: they are removed. But files are there
+    before the ref while another process forks, so that they are residue is believed only after a moment.
+    """
+    try:
+        store.tables.fork(path, source, version, branch)
+        return True
+    except OmniError:
+        if branch not in store.tables.branches(path):
+            pause(0.05)
+        if branch in store.tables.branches(path):
+            return False
+    remove_branch_files(store.objects, path, branch)
+    store.tables.fork(path, source, version, branch)
+    return True
 
 
 def _stands_where_ours_would(store: GraphStore, entry: TableEntry, fork: dict[str, object], branch: str) -> bool:
@@ -188,11 +206,19 @@ def _refuse_if_placed(store: GraphStore, entry: TableEntry, branch: str) -> None
         )
 
 
+def _reclaim(store: GraphStore, path: str, branch: str, forks: Mapping[str, Any]) -> None:
+    """Remove an orphan, and before it the orphans that were forked from it: Lance keeps a branch that has children."""
+    _refuse_if_needed_elsewhere(store, path, branch)
+    for child in [name for name, fork in forks.items() if fork["parent_branch"] == branch]:
+        _reclaim(store, path, child, forks)
+    drop_fork(store, path, branch)
+
+
 def _refuse_if_needed_elsewhere(store: GraphStore, path: str, branch: str) -> None:
     """An orphan that a sidecar covers, or that another branch's snapshot reads, is not ours to remove [BRA-18]."""
     for sidecar in store.sidecars.pending():
         if any((pin.table_branch == branch and path in pin.table_path) for pin in sidecar.tables):
-            raise Conflict("a pending write covers the fork", code="sidecar_busy", hint="retry")
+            raise busy(sidecar, alive=store.sidecars.presumed_alive(sidecar))
     for other in store.manifests.all_branches():
         for entry in store.manifests.fresh(other).state.entries().values():
             if entry.path == path and entry.branch == branch:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from reference.errors import Conflict, NotFound
+from reference.errors import Conflict, NotFound, OmniError
 from reference.format.names import MANIFEST_DIR
 from reference.format.stamp import refuse_other_generations
 from reference.protocol.audit import AuditRow
 from reference.protocol.manifests import stamp_of
-from reference.protocol.recovery import sweep
+from reference.protocol.recovery import has_been_published, sweep
 from reference.protocol.store import GraphStore
 
 
@@ -20,8 +20,29 @@ def open_graph(store: GraphStore, *, read_only: bool) -> list[AuditRow]:
         published = set(store.manifests.fresh(None).state.entries())
         store.schema.resolve_staging_without_sidecar(published)
         _complete_contract(store)
-    store.schema.reload()
+    read_schema(store)
     return recovered
+
+
+def read_schema(store: GraphStore) -> None:
+    """Read the schema that the published manifest belongs to, writing nothing.
+
+    Between the publish of a schema apply and the last of its files, the files in place are the old schema. Whoever
+    reads then, because the writer is still at it or died there, reads the staged schema instead [B20, C22].
+    """
+    if not store.schema.state_is_staged():
+        store.schema.reload()
+        return
+    state = store.manifests.fresh(None).state
+    for operation_id in store.sidecars.operation_ids():
+        try:
+            sidecar = store.sidecars.read(operation_id)
+        except OmniError:
+            continue  # Reading goes on beside a sidecar that nobody understands [REC-10, REC-11].
+        if sidecar is not None and sidecar.writer_kind == "SchemaApply" and has_been_published(sidecar, state):
+            store.schema.read_staged()
+            return
+    store.schema.reload()
 
 
 def _refuse_by_stamp(store: GraphStore) -> None:

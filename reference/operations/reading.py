@@ -16,6 +16,7 @@ from reference.protocol.manifests import Snapshot
 from reference.protocol.store import GraphStore
 
 ROW_ID = "_rowid"
+PROBE_VALUES_MAX = 1_000
 ROW_UPDATED_AT = "_row_last_updated_at_version"
 
 
@@ -77,6 +78,22 @@ def read_entry(
 
     rows: Rows = store.tables.run(entry.table_key, scan)
     return rows
+
+
+def read_matching(
+    store: GraphStore, entry: TableEntry | None, schema: pa.Schema, column: str, wanted: Any | None
+) -> pa.Table:
+    """The columns of `schema` of the rows whose `column` is one of `wanted`, or of all rows. No blobs.
+
+    A few texts are asked for, which an index can answer; anything else is compared with the column, read once. A table
+    that is not there, or has no rows, or of which nothing is wanted, is not opened.
+    """
+    if entry is None or not entry.row_count or (wanted is not None and not len(wanted)):
+        return schema.empty_table()
+    few = wanted is not None and len(wanted) <= PROBE_VALUES_MAX and pa.types.is_string(schema.field(column).type)
+    where = one_of(column, wanted.to_pylist()) if wanted is not None and few else None
+    rows = read_entry(store, entry, columns=schema.names, where=where).table
+    return rows if wanted is None or few else rows.filter(pa.compute.is_in(rows[column], value_set=wanted))
 
 
 def is_blob(column: pa.Field) -> bool:

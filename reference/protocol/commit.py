@@ -31,20 +31,24 @@ from reference.errors import (
     Internal,
     OmniError,
     OutcomePending,
+    RowLevelCasContention,
 )
 from reference.format.manifest import GraphCommit, TableEntry
 from reference.format.sidecar import RECOVERY_ACTOR, Pin, Registration, Sidecar, Tombstone, WriterKind
+from reference.format.stamp import refuse_other_generations
 from reference.protocol.audit import read_audit
-from reference.protocol.manifests import Held, Snapshot
-from reference.protocol.publish import Changes, Lineage
+from reference.protocol.manifests import Snapshot
+from reference.protocol.publish import Changes, Checked, Lineage
 from reference.protocol.queues import QueueKey
 from reference.protocol.recovery import heal, pause, undo
 from reference.protocol.schema_lock import refuse_during_schema_apply
+from reference.protocol.sidecars import LEASE_SECONDS
 from reference.protocol.store import GraphStore
 from reference.storage.tables import Staged
 
-RETRY_SECONDS_MAX = 30.0
+RETRY_SECONDS_MAX = 60.0
 DRIFT_PATIENCE_SECONDS = 1.0
+PUBLISH_ROUNDS_MAX = 5
 
 # One step of a table: from the handle it finds to the handle it leaves, under the name of an operation.
 Move = Callable[[LanceDataset, str], LanceDataset]
@@ -81,8 +85,12 @@ class Intent:
     recheck: Callable[[Snapshot], None] | None = None
     watch: frozenset[str] = frozenset()
     merged_parent: str | None = None
+    # What else a writer does in the gaps: after it is armed, when its tables are committed, when its publish is
+    # visible, or when it withdraws before anything of it has moved.
+    armed: Callable[[], None] | None = None
     committed: Callable[[], None] | None = None
-    holds_schema_lock: bool = False
+    published: Callable[[], None] | None = None
+    withdrawn: Callable[[], None] | None = None
 
     def queues(self) -> list[QueueKey]:
         return [(work.table_key, work.branch) for work in self.works]
@@ -98,8 +106,7 @@ def commit_graph(store: GraphStore, intent: Intent, operation_id: str | None = N
     operation_id = operation_id or str(ULID())
     with store.queues.in_flight(operation_id), store.queues.hold(intent.queues()):
         if not intent.works and intent.kind != "SchemaApply":
-            held = _guard(store, intent)
-            return _publish(store, intent, held, ())  # Nothing moves, so there is nothing to cover.
+            return _publish(store, intent, _guard(store, intent), ())  # Nothing moves, so there is nothing to cover.
         return _commit_armed(store, intent, _sidecar(store, intent, operation_id))
 
 
@@ -130,23 +137,35 @@ def _commit_armed(store: GraphStore, intent: Intent, sidecar: Sidecar) -> GraphC
     armed = store.sidecars.arm(sidecar, intent.watch)
     progress = _Progress()
     try:
-        held = _guard(store, intent)
+        if intent.armed is not None:
+            intent.armed()
+        guarded = _guard(store, intent)
         for work in intent.works:
             armed = store.sidecars.renew(armed)
             progress.landed.append(_move(store, work, armed.operation_id, progress))
         if intent.kind == "BranchMerge":
             armed = store.sidecars.confirm(armed, {entry.table_key: entry.version for entry in progress.landed})
         if intent.committed is not None:
+            progress.moved |= intent.kind == "SchemaApply"  # New tables and staged schema files are moves as well.
             intent.committed()
-        commit = _publish(store, intent, held, tuple(progress.landed))
+        commit = _publish(store, intent, guarded, tuple(progress.landed))
     except OmniError as error:
         commit = _settle_failure(store, intent, armed, progress, error)
     except BaseException:
         if not progress.moved:
-            store.sidecars.disarm(armed.operation_id)
+            _withdraw(store, intent, armed)
         raise
+    if intent.published is not None:
+        intent.published()
     store.sidecars.disarm(armed.operation_id)
     return commit
+
+
+def _withdraw(store: GraphStore, intent: Intent, armed: Sidecar) -> None:
+    """Nothing has moved: leave as if this writer had never come."""
+    if intent.withdrawn is not None:
+        intent.withdrawn()
+    store.sidecars.disarm(armed.operation_id)
 
 
 @dataclass
@@ -157,11 +176,13 @@ class _Progress:
     landed: list[TableEntry] = field(default_factory=list)
 
 
-def _guard(store: GraphStore, intent: Intent) -> Held:
+def _guard(store: GraphStore, intent: Intent) -> Checked:
     """The last look before anything moves: nothing may have changed since the work was staged [PUB-18, PUB-19]."""
-    if not intent.holds_schema_lock:
+    if intent.kind != "SchemaApply":
         refuse_during_schema_apply(store.manifests, "write")
     held = store.manifests.fresh(intent.branch)
+    checked = Checked(held, held.version)
+    refuse_other_generations(held.stamp)
     for work in intent.works:
         actual = held.state.visible_version(work.table_key)
         if actual != work.base.version or held.state.latest(work.table_key) != work.base:
@@ -173,7 +194,7 @@ def _guard(store: GraphStore, intent: Intent) -> Held:
         held.state.visible_version(key) != version for key, version in intent.reads.items()
     ):
         intent.recheck(held.snapshot())
-    return held
+    return checked
 
 
 def _drifted(store: GraphStore, intent: Intent, work: TableWork, head: int) -> OmniError:
@@ -220,24 +241,29 @@ def _move(store: GraphStore, work: TableWork, operation_id: str, progress: _Prog
     return TableEntry(work.table_key, work.base.path, int(handle.version), work.branch, rows)
 
 
-def _publish(store: GraphStore, intent: Intent, held: Held, landed: tuple[TableEntry, ...]) -> GraphCommit:
+def _publish(store: GraphStore, intent: Intent, guarded: Checked, landed: tuple[TableEntry, ...]) -> GraphCommit:
     expected = {work.table_key: work.base.version for work in intent.works}
     expected |= {entry.table_key: 0 for entry in intent.registered} | dict(intent.expected)
-    commit = store.publisher.publish(
-        intent.branch,
-        Changes(
-            registrations={entry.table_key: entry.path for entry in intent.registered},
-            updates=(*landed, *intent.adopted, *intent.registered),
-            tombstones=intent.tombstones,
-        ),
-        expected,
-        Lineage(intent.actor, intent.merged_parent),
-        checked=held,
-        recheck=intent.recheck,
+    changes = Changes(
+        registrations={entry.table_key: entry.path for entry in intent.registered},
+        updates=(*landed, *intent.adopted, *intent.registered),
+        tombstones=intent.tombstones,
     )
-    if commit is None:
-        raise Internal("a publish with lineage recorded no commit")
-    return commit
+    lineage = Lineage(intent.actor, intent.merged_parent)
+    checked: Checked | None = guarded
+    for rounds_left in reversed(range(PUBLISH_ROUNDS_MAX)):
+        try:
+            commit = store.publisher.publish(
+                intent.branch, changes, expected, lineage, checked=checked, recheck=intent.recheck
+            )
+            if commit is not None:
+                return commit
+        except RowLevelCasContention:
+            # Only other tables of the branch are being written: to wait costs less than to take everything back.
+            if rounds_left == 0:
+                raise
+            checked = None
+    raise Internal("a publish with lineage recorded no commit")
 
 
 def _settle_failure(
@@ -245,7 +271,7 @@ def _settle_failure(
 ) -> GraphCommit:
     """Find out what a failed write has become, and leave nothing uncovered."""
     if not progress.moved:
-        store.sidecars.disarm(sidecar.operation_id)
+        _withdraw(store, intent, sidecar)
         raise error
     pending = OutcomePending(
         f"the write was cut after it had moved a table: {error.message}",
@@ -298,7 +324,7 @@ def with_retries(store: GraphStore, attempt: Callable[[], Answer], *, strict: bo
     """
     started = time.monotonic()
     retryable = ("sidecar_busy",) if strict else ("sidecar_busy", *_CONTENTION)
-    for round_number in range(1_000_000):
+    while True:
         try:
             return attempt()
         except Conflict as error:
@@ -306,6 +332,13 @@ def with_retries(store: GraphStore, attempt: Callable[[], Answer], *, strict: bo
             passing = error.code == "head_ahead_of_manifest" and waited < DRIFT_PATIENCE_SECONDS
             if waited > RETRY_SECONDS_MAX or not (error.code in retryable or passing):
                 raise
-        pause(min(0.01 * 2 ** min(round_number, 4), 0.1))
+            _let_pass(store, error.details.get("operation_id"))
         heal(store)
-    raise Internal("a write was retried for ever")
+
+
+def _let_pass(store: GraphStore, rival: str | None) -> None:
+    """Wait until a rival is done, by a cheap look at its sidecar, and then a random moment more."""
+    deadline = time.monotonic() + LEASE_SECONDS
+    pause(0.02)
+    while rival is not None and time.monotonic() < deadline and store.sidecars.exists(rival):
+        pause(0.03)

@@ -18,11 +18,12 @@ def ancestors(commits: Commits, start: str) -> set[str]:
         if commit_id in found or commit_id not in commits:
             continue
         found.add(commit_id)
-        pending += _parents(commits[commit_id])
+        pending += parents(commits[commit_id])
     return found
 
 
-def _parents(commit: GraphCommit) -> list[str]:
+def parents(commit: GraphCommit) -> list[str]:
+    """The commits that a commit was made from: one, or two for a merge."""
     return [parent for parent in (commit.parent_commit_id, commit.merged_parent_commit_id) if parent is not None]
 
 
@@ -34,6 +35,6 @@ def merge_base(commits: Commits, source: str, target: str) -> GraphCommit | None
     """
     common = ancestors(commits, source) & ancestors(commits, target)
     # Ancestors of a common ancestor are common too, so it is enough to look one step up from each.
-    above = {parent for commit_id in common for parent in _parents(commits[commit_id])}
+    above = {parent for commit_id in common for parent in parents(commits[commit_id])}
     lowest = [commits[commit_id] for commit_id in common - above]
     return max(lowest, key=lambda commit: commit.order, default=None)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
-from lance import LanceDataset
+from lance import LanceDataset, LanceFragment
 
-from reference.errors import Internal, NotFound, OmniError
+from reference.errors import Internal, NotFound, OmniError, RowLevelCasContention
 from reference.format.manifest import MANIFEST_SCHEMA, ManifestState, Row, TableEntry, rows_to_table
 from reference.format.names import (
     MAIN_BRANCH,
@@ -26,7 +27,7 @@ from reference.format.stamp import read_stamp
 from reference.storage.objects import TextObjects
 from reference.storage.tables import Tables
 
-FRAGMENTS_MAX = 16
+FRAGMENTS_MAX = 8
 # What Lance keeps in the directory of a dataset or of one of its branches.
 BRANCH_DIRECTORIES = ("_versions", "_transactions", "_deletions", "_indices", "data")
 
@@ -58,12 +59,13 @@ class Snapshot:
 
 @dataclass
 class Held:
-    """One branch's manifest as this process knows it."""
+    """One branch's manifest as this process knows it. It moves on, under its lock, when any thread publishes."""
 
     branch: str | None
     incarnation: str | None
     handle: LanceDataset
     state: ManifestState
+    lock: threading.RLock
 
     @property
     def version(self) -> int:
@@ -74,7 +76,8 @@ class Held:
         return stamp_of(self.handle)
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(self.branch, self.version, self.stamp, self.state.entries())
+        with self.lock:
+            return Snapshot(self.branch, self.version, self.stamp, self.state.entries())
 
 
 def stamp_of(handle: LanceDataset) -> int:
@@ -118,29 +121,33 @@ class Manifests:
 
     def _load(self, branch: str | None, incarnation: str | None) -> Held:
         handle = self._tables.open_latest(MANIFEST_DIR, branch)
-        held = Held(branch, incarnation, handle, self._read_state(handle))
+        held = Held(branch, incarnation, handle, self._read_state(handle), self._lock)
         self._held[branch] = held
         return held
 
     def _catch_up(self, held: Held) -> None:
+        """Rows that are new since a version lie in fragments that are new since then: no other is read."""
         since = held.version
+        known = {fragment.fragment_id for fragment in held.handle.get_fragments()}
         handle = self._tables.run("__manifest", lambda: held.handle.checkout_version(held.handle.latest_version))
-        changed = self._read_rows(handle, f"_row_last_updated_at_version > {since}")
-        held.state.fold(changed)
+        new = [fragment for fragment in handle.get_fragments() if fragment.fragment_id not in known]
+        held.state.fold(self._read_rows(handle, f"_row_last_updated_at_version > {since}", new) if new else [])
         held.handle = handle
 
     def _read_state(self, handle: LanceDataset) -> ManifestState:
         state = ManifestState()
-        state.fold(self._read_rows(handle, None))
+        state.fold(self._read_rows(handle))
         return state
 
-    def _read_rows(self, handle: LanceDataset, condition: str | None) -> list[Row]:
+    def _read_rows(
+        self, handle: LanceDataset, condition: str | None = None, fragments: list[LanceFragment] | None = None
+    ) -> list[Row]:
         missing = set(MANIFEST_SCHEMA.names) - set(handle.schema.names)
         if missing:
             raise Internal(f"__manifest has no column '{min(missing)}'", code="manifest_corrupt")
         columns = [name for name in MANIFEST_SCHEMA.names if name != "base_objects"]
-        rows = self._tables.run("__manifest", lambda: handle.to_table(columns=columns, filter=condition))
-        return [dict(row) for row in rows.to_pylist()]
+        scan = handle.scanner(columns=columns, filter=condition, fragments=fragments)
+        return [dict(row) for row in self._tables.run("__manifest", scan.to_table).to_pylist()]
 
     def at_version(self, branch: str | None, version: int) -> Snapshot:
         """A branch's snapshot as of one manifest version [SNP-03]."""
@@ -151,15 +158,21 @@ class Manifests:
                 return held.snapshot()
         try:
             handle = self._tables.open(MANIFEST_DIR, branch, version)
-        except NotFound as error:
+        except (NotFound, OverflowError) as error:
             raise NotFound(
                 f"branch '{branch_label(branch)}' has no manifest version {version}", code="version_not_found"
             ) from error
         return Snapshot(branch, version, stamp_of(handle), self._read_state(handle).entries())
 
-    def write(self, held: Held, rows: list[Row]) -> int:
-        """Land rows in one manifest version and fold them in; nothing is folded when it fails [PUB-14, PUB-15]."""
+    def write(self, held: Held, rows: list[Row], base: int) -> int:
+        """Land rows in one manifest version and fold them in; nothing is folded when it fails [PUB-14, PUB-15].
+
+        `base` is the version that the rows were made for. The store refuses them if another process has moved on from
+        there; if another thread has, this very handle has moved with it, and must be refused here.
+        """
         with self._lock:
+            if held.version != base:
+                raise RowLevelCasContention("another thread of this process was faster")
             landed = self._tables.publish_rows(held.handle, rows_to_table(rows))
             held.state.fold(rows)
             return landed
@@ -185,7 +198,7 @@ class Manifests:
         """Every branch but main, the schema lock included."""
         suffix = ".json"
         names = self._objects.list_dir(f"{MANIFEST_DIR}/_refs/branches")
-        return sorted(name.removesuffix(suffix).replace("%2F", "/") for name in names if name.endswith(suffix))
+        return sorted(unquote(name.removesuffix(suffix)) for name in names if name.endswith(suffix))
 
     def public_branches(self) -> list[str]:
         """Every branch but main and the schema lock."""

@@ -12,6 +12,8 @@ Contention is retried here, at most six attempts in all; a stale expectation is 
 
 from __future__ import annotations
 
+import random
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -71,6 +73,14 @@ class Lineage:
     created_at: int = field(default_factory=lambda: now_micros())
 
 
+@dataclass(frozen=True)
+class Checked:
+    """A state that was loaded and looked at, and the version that it had then."""
+
+    held: Held
+    version: int
+
+
 def now_micros() -> int:
     """Microseconds since the epoch, for lineage and sidecars [LIN-15]."""
     now = time.time_ns() // 1000
@@ -93,7 +103,7 @@ class Publisher:
         expected: Mapping[str, int],
         lineage: Lineage | None,
         *,
-        checked: Held | None = None,
+        checked: Checked | None = None,
         recheck: Callable[[Snapshot], None] | None = None,
     ) -> GraphCommit | None:
         """Publish, and return the commit that was recorded; None if there was nothing to record [PUB-13].
@@ -103,18 +113,22 @@ class Publisher:
         every later state: whether what was validated against an older one still holds.
         """
         for attempt in range(PUBLISH_RETRY_BUDGET + 1):
+            started = time.monotonic()
             try:
-                held = checked if checked is not None and attempt == 0 else self._load(branch)
+                held = checked.held if checked is not None and attempt == 0 else self._load(branch)
                 refuse_other_generations(held.stamp)
+                base = held.version
                 self._check_expected(held.state, expected)
-                if recheck is not None and held is not checked:
+                if recheck is not None and (checked is None or base != checked.version):
                     recheck(held.snapshot())
                 if not changes and lineage is None:
                     return None
-                return self._attempt(held, changes, lineage)
+                return self._attempt(held, base, changes, lineage)
             except RowLevelCasContention:
                 if attempt == PUBLISH_RETRY_BUDGET:
                     raise
+            # Writers that lost together must not come back together; how long to spread depends on the store.
+            threading.Event().wait(random.uniform(0, min(1.0, (time.monotonic() - started) * 2**attempt)))
         raise Internal("publish left its loop without an answer")
 
     def _load(self, branch: str | None) -> Held:
@@ -131,27 +145,26 @@ class Publisher:
             if actual != version:
                 raise ExpectedVersionMismatch(table_key, version, actual)
 
-    def _attempt(self, held: Held, changes: Changes, lineage: Lineage | None) -> GraphCommit | None:
-        rows = self._table_rows(held.state, changes)
-        commit = self._next_commit(held, lineage) if lineage is not None else None
-        if commit is not None:
-            rows += [commit_row(commit), head_row(commit)]
-            rows += self._contended_rows(held)
-        base = held.version
+    def _attempt(self, held: Held, base: int, changes: Changes, lineage: Lineage | None) -> GraphCommit | None:
+        with held.lock:
+            rows = self._table_rows(held.state, changes)
+            commit = self._next_commit(held, base, lineage) if lineage is not None else None
+            if commit is not None:
+                rows += [commit_row(commit), head_row(commit), *self._contended_rows(held)]
         fire("graph_publish.before_commit_append")
-        landed = self._land(held, rows, commit)
+        landed = self._land(held, rows, base, commit)
         fire("graph_publish.after_manifest_commit")
         if commit is not None and landed != base + 1:
             commit = self._correct(held, commit, landed)
         self._manifests.shorten(held)
         return commit
 
-    def _next_commit(self, held: Held, lineage: Lineage) -> GraphCommit:
+    def _next_commit(self, held: Held, base: int, lineage: Lineage) -> GraphCommit:
         parent = held.state.head()
         return GraphCommit(
             graph_commit_id=lineage.commit_id,
             manifest_branch=held.branch,
-            manifest_version=held.version + 1,
+            manifest_version=base + 1,
             parent_commit_id=parent.graph_commit_id if parent is not None else None,
             merged_parent_commit_id=lineage.merged_parent_commit_id,
             actor_id=lineage.actor_id,
@@ -167,9 +180,9 @@ class Publisher:
             return []
         return [held.state.heads[min(held.state.heads)]]
 
-    def _land(self, held: Held, rows: list[Row], commit: GraphCommit | None) -> int:
+    def _land(self, held: Held, rows: list[Row], base: int, commit: GraphCommit | None) -> int:
         try:
-            return self._manifests.write(held, rows)
+            return self._manifests.write(held, rows, base)
         except StorageError as error:
             # The store failed, and the rows may have landed all the same: only the manifest can say.
             self._manifests.forget(held.branch)
@@ -184,7 +197,7 @@ class Publisher:
     def _correct(self, held: Held, commit: GraphCommit, landed: int) -> GraphCommit:
         """The commit landed on a later version than its row says: say the truth [PUB-17]."""
         corrected = replace(commit, manifest_version=landed)
-        self._manifests.write(held, [commit_row(corrected)])
+        self._manifests.write(held, [commit_row(corrected)], landed)
         return corrected
 
     def _table_rows(self, state: ManifestState, changes: Changes) -> list[Row]:

@@ -146,9 +146,9 @@ def recover(store: GraphStore, operation_id: str, *, full: bool, only_back: bool
         sidecar = store.sidecars.read(operation_id)
         if sidecar is None:
             return []
-        if read_audit(store.tables, operation_id):
-            _finish_schema_apply(store, sidecar)
-            store.sidecars.remove(operation_id)  # A crash came between the audit and the removal.
+        if audited := read_audit(store.tables, operation_id):  # A crash came between the audit and the removal.
+            _finish_schema_apply(store, sidecar, audited[0].recovery_kind)
+            store.sidecars.remove(operation_id)
             return []
         if not store.manifests.has_branch(sidecar.branch):
             return [_discard_orphan(store, sidecar)]
@@ -217,17 +217,17 @@ def decide(store: GraphStore, sidecar: Sidecar, state: ManifestState, observed: 
     verdicts = {table.verdict for table in observed}
     if "InvariantViolation" in verdicts:
         return "Abort"
-    if verdicts <= {"NoMovement"} and _has_been_published(sidecar, state, observed):
+    if verdicts <= {"NoMovement"} and has_been_published(sidecar, state):
         return "Settled"
     if verdicts <= {"RolledPastExpected"} and _can_go_forward(store, sidecar):
         return "RollForward"
     return "RollBack"
 
 
-def _has_been_published(sidecar: Sidecar, state: ManifestState, observed: list[Observed]) -> bool:
+def has_been_published(sidecar: Sidecar, state: ManifestState) -> bool:
     """Whether the manifest went past what the writer expected: its publish landed, or its rollback did."""
-    if observed:
-        return any(table.pinned > table.pin.expected_version for table in observed)
+    if sidecar.tables:
+        return any(state.visible_version(pin.table_key) > pin.expected_version for pin in sidecar.tables)
     if sidecar.additional_registrations or sidecar.tombstones:
         registered = all(state.latest(item.table_key) is not None for item in sidecar.additional_registrations)
         return registered and all(state.latest(item.table_key) is None for item in sidecar.tombstones)
@@ -240,7 +240,7 @@ def _can_go_forward(store: GraphStore, sidecar: Sidecar) -> bool:
     if sidecar.writer_kind != "SchemaApply":
         return True
     tables_exist = all(store.tables.exists(table_path(item.table_key)) for item in sidecar.additional_registrations)
-    return tables_exist and store.schema.staging_is_whole()
+    return tables_exist and store.schema.staging_is_whole() and not store.sidecars.other_schema_apply(sidecar)
 
 
 def _made_by_other(store: GraphStore, sidecar: Sidecar, pin: Pin, version: int) -> bool:
@@ -266,11 +266,12 @@ def _roll_forward(store: GraphStore, sidecar: Sidecar, observed: list[Observed])
     updates = [_entry(store, table.pin.table_key, table.pin.table_branch, table.head) for table in observed]
     outcomes = [Outcome(table.pin.table_key, table.pin.expected_version, table.head) for table in observed]
     expected = {table.pin.table_key: table.pin.expected_version for table in observed}
+    dropped = store.manifests.fresh(sidecar.branch).state.tombstones
     for item in sidecar.additional_registrations:
         head = store.tables.open_latest(table_path(item.table_key), item.table_branch).version
         updates.append(_entry(store, item.table_key, item.table_branch, head))
         outcomes.append(Outcome(item.table_key, 0, head))
-        expected[item.table_key] = 0
+        expected[item.table_key] = dropped.get(item.table_key, 0)
     expected |= {item.table_key: item.tombstone_version - 1 for item in sidecar.tombstones}
     changes = Changes(
         registrations={item.table_key: table_path(item.table_key) for item in sidecar.additional_registrations},
@@ -363,22 +364,22 @@ def _conclude(
     store: GraphStore, sidecar: Sidecar, kind: RecoveryKind, commit_id: str, outcomes: list[Outcome]
 ) -> AuditRow:
     """Finish or discard a schema apply's files, record the audit row, then remove the sidecar."""
-    if kind == "RolledForward":
-        _finish_schema_apply(store, sidecar)
-    elif sidecar.writer_kind == "SchemaApply":
-        store.schema.discard_staging()
+    _finish_schema_apply(store, sidecar, kind)
     fire("recovery.record_audit")
     row = AuditRow(commit_id, kind, sidecar.actor_id, sidecar.operation_id, sidecar.writer_kind, tuple(outcomes))
     append_audit(store.tables, row)
-    if sidecar.writer_kind == "SchemaApply":
-        release_schema_lock(store.tables, store.manifests)
     store.sidecars.remove(sidecar.operation_id)
     return row
 
 
-def _finish_schema_apply(store: GraphStore, sidecar: Sidecar) -> None:
-    if sidecar.writer_kind == "SchemaApply":
+def _finish_schema_apply(store: GraphStore, sidecar: Sidecar, kind: RecoveryKind) -> None:
+    """Settle the schema files and release the lock, while the sidecar still says that there is something to do."""
+    if sidecar.writer_kind != "SchemaApply":
+        return
+    if kind == "RolledForward":
         store.schema.promote_staging()
+    if not store.sidecars.other_schema_apply(sidecar):
+        store.schema.discard_staging()
         release_schema_lock(store.tables, store.manifests)
 
 

@@ -45,14 +45,33 @@ class SchemaFiles:
     def reload(self) -> Accepted:
         """Read all three files and check them against each other."""
         source, token = self._read_source()
-        texts = [self._read(name) for name in (SCHEMA_IR_FILE, SCHEMA_STATE_FILE)]
-        if texts[0] is None or texts[1] is None:
-            if texts != [None, None]:
-                raise Conflict("only one of the compiled schema files is there", code="schema_contract_incomplete")
-            self._accepted = Accepted(source, compile_schema(source), token)
-        else:
-            self._accepted = Accepted(source, check_contract(source, texts[0], texts[1]), token)
+        try:
+            catalog = self._catalog_of(source)
+        except OmniError:
+            # A schema apply may be putting its files in place right now: the rest of the new schema is in staging, or
+            # the last file came while we were reading.
+            if self.staging_is_whole() and (self._staged_texts() or {}).get(SCHEMA_SOURCE_FILE) == source:
+                catalog = compile_schema(source)
+            else:
+                source, token = self._read_source()
+                catalog = self._catalog_of(source)
+        self._accepted = Accepted(source, catalog, token)
         return self._accepted
+
+    def _catalog_of(self, source: str) -> Catalog:
+        ir, state = self._read(SCHEMA_IR_FILE), self._read(SCHEMA_STATE_FILE)
+        if ir is not None and state is not None:
+            return check_contract(source, ir, state)
+        if ir is not None or state is not None:
+            raise Conflict("only one of the compiled schema files is there", code="schema_contract_incomplete")
+        return compile_schema(source)
+
+    def read_staged(self) -> None:
+        """See the staged schema as the accepted one, in memory only, until the source file changes [B20]."""
+        texts = self._staged_texts()
+        if texts is not None:
+            source = texts[SCHEMA_SOURCE_FILE]
+            self._accepted = Accepted(source, compile_schema(source), self._read_source()[1])
 
     def compiled_files_are_missing(self) -> bool:
         """Whether neither compiled file is there, as in a graph that lost them or never had them [SCH-13]."""
@@ -107,6 +126,10 @@ class SchemaFiles:
 
     def staging_exists(self) -> bool:
         return any(self._objects.probe(name + STAGING_SUFFIX) is not None for name in SCHEMA_FILES)
+
+    def state_is_staged(self) -> bool:
+        """Whether staging was written to its end, by one probe."""
+        return self._objects.probe(SCHEMA_STATE_FILE + STAGING_SUFFIX) is not None
 
     def staging_is_whole(self) -> bool:
         """Whether the new schema can be put together from staging and from what was renamed already."""

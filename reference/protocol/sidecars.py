@@ -3,7 +3,7 @@
 Nobody can tell a dead writer's sidecar from a live one's in another process. Two rules make that bearable:
 
 * **Put, then list.** Of two writers on one table that both put their sidecar before they list, at least one sees the
-  other, and whoever sees another withdraws while nothing of its own has moved yet.
+  other, and whoever sees another withdraws, or waits for it, while nothing of its own has moved yet.
 * **A lease.** A sidecar of another process counts as alive until it is a second old. A writer moves HEADs only while
   its own sidecar is younger than half of that, and puts it anew otherwise. A lease keeps recovery from disturbing
   live writers; it is not what correctness rests on, because clocks differ and processes are suspended. What rests on
@@ -12,6 +12,8 @@ Nobody can tell a dead writer's sidecar from a live one's in another process. Tw
 
 from __future__ import annotations
 
+import random
+import threading
 import time
 from dataclasses import replace
 
@@ -56,6 +58,10 @@ class Sidecars:
         found = (self.read(operation_id) for operation_id in self.operation_ids() if operation_id != but)
         return [sidecar for sidecar in found if sidecar is not None]
 
+    def other_schema_apply(self, mine: Sidecar) -> bool:
+        """Whether the lock and the staging files may be another's: a second schema apply is pending beside mine."""
+        return any(other.writer_kind == "SchemaApply" for other in self.pending(but=mine.operation_id))
+
     def put(self, sidecar: Sidecar) -> Sidecar:
         """Write a sidecar, with the time from which its lease counts."""
         fire("recovery.sidecar_write")
@@ -91,17 +97,24 @@ class Sidecars:
         return self._objects.probe(sidecar_file(operation_id)) is not None
 
     def arm(self, sidecar: Sidecar, watch: frozenset[str] = frozenset()) -> Sidecar:
-        """Put, then list. Withdraws and says so if another writer is on the same tables, or on one of `watch`."""
-        stamped = self.put(sidecar)
+        """Put, then list until nobody else is on the same tables, or on one of `watch`.
+
+        Of writers that see each other the oldest stays and waits: a younger one withdraws when it lists, or has listed
+        before and will be done soon. Whoever sees an older one withdraws and says so.
+        """
+        armed = self.put(sidecar)
         try:
-            rivals = self._rivals(stamped, watch)
+            while rivals := self._rivals(armed, watch):
+                for rival in rivals:
+                    alive = self.presumed_alive(rival)
+                    if rival.operation_id < armed.operation_id or not alive:
+                        raise busy(rival, alive=alive)
+                threading.Event().wait(random.uniform(0.01, 0.03))
+                armed = self.renew(armed)
         except BaseException:
-            self.disarm(stamped.operation_id)
+            self.disarm(armed.operation_id)
             raise
-        if rivals:
-            self.disarm(stamped.operation_id)
-            raise busy(rivals[0], alive=self.presumed_alive(rivals[0]))
-        return stamped
+        return armed
 
     def _rivals(self, mine: Sidecar, watch: frozenset[str]) -> list[Sidecar]:
         listed = self.operation_ids()
@@ -134,6 +147,8 @@ def stands_in_the_way(mine: Sidecar, other: Sidecar, watch: frozenset[str]) -> b
     """
     if any((pin.table_key in watch and other.branch == mine.branch) for pin in other.tables):
         return True
+    if mine.writer_kind == other.writer_kind == "SchemaApply":
+        return True  # There is one set of staging files.
     return bool(_places(mine) & _places(other))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reference.protocol.manifests import Manifests
 from reference.protocol.publish import Publisher
@@ -28,6 +28,7 @@ class GraphStore:
     publisher: Publisher
     sidecars: Sidecars
     schema: SchemaFiles
+    env: Mapping[str, str] = field(repr=False)
 
 
 def open_store(uri: str, env: Mapping[str, str] | None = None) -> GraphStore:
@@ -48,4 +49,5 @@ def open_store(uri: str, env: Mapping[str, str] | None = None) -> GraphStore:
         publisher=Publisher(root, manifests),
         sidecars=Sidecars(objects, queues),
         schema=SchemaFiles(objects),
+        env=env,
     )

@@ -19,7 +19,7 @@ import lance
 import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import write_fragments
-from lance.dataset import Session
+from lance.lance import _Session as Session
 
 from reference.errors import CommitConflict, Conflict, NotFound, OmniError, RowLevelCasContention, StorageError
 from reference.format.names import branch_location
@@ -59,6 +59,17 @@ def _first_sentence(text: str) -> str:
     return text.split(", /home/", 1)[0].split(", rust/", 1)[0].strip()[:400]
 
 
+def _has_external_blobs(rows: pa.Table) -> bool:
+    """Whether a blob of these rows is a reference to an object elsewhere."""
+    for column in rows.columns:
+        if isinstance(column.type, pa.BaseExtensionType) and "blob" in column.type.extension_name:
+            for chunk in column.chunks:
+                references = chunk.storage.field("uri")
+                if references.null_count < len(references):
+                    return True
+    return False
+
+
 def manifest_file(path: str, branch: str | None, version: int) -> str:
     """The file of one version of a table: names count down, so that the newest sorts first."""
     return f"{branch_location(path, branch)}/_versions/{U64_MAX - version:020d}.manifest"
@@ -70,7 +81,6 @@ class Staged:
 
     handle: Any
     transaction: Transaction
-    rows_after: int
 
 
 class Tables:
@@ -144,18 +154,28 @@ class Tables:
     # -- creating ------------------------------------------------------------------------------------------------
 
     def create(self, path: str, schema: pa.Schema, rows: pa.Table | None = None) -> LanceDataset:
-        """A new table with stable row ids. Of several that create one table, exactly one wins (trap 4)."""
+        """A new table with stable row ids."""
+        self.commit_new(path, self.stage_new(path, schema, rows))
+        return self.open(path, None, 1)
+
+    def stage_new(self, path: str, schema: pa.Schema, rows: pa.Table | None = None) -> Staged:
+        """The files of a table that does not exist yet."""
         uri = self.uri(path)
-        with translated(path):
-            fragments = []
-            if rows is not None:
+        fragments = []
+        if rows is not None and rows.num_rows:
+            with translated(path):
                 fragments = write_fragments(
                     rows, uri, schema=schema, data_storage_version="2.2", storage_options=self._storage_options
                 )
+        return Staged(uri, Transaction(0, LanceOperation.Overwrite(schema, fragments)))
+
+    def commit_new(self, path: str, staged: Staged) -> LanceDataset:
+        """Make a staged table exist. Of several that create one table, exactly one wins (trap 4)."""
+        with translated(path):
             try:
-                LanceDataset.commit(
-                    uri,
-                    LanceOperation.Overwrite(schema, fragments),
+                landed = LanceDataset.commit(
+                    staged.handle,
+                    staged.transaction.operation,
                     max_retries=0,
                     enable_stable_row_ids=True,
                     storage_options=self._storage_options,
@@ -164,47 +184,60 @@ class Tables:
                 if "0.manifest was not found" in str(error) or "already exists" in str(error):
                     raise Conflict(f"a table already exists at {path}", code="already_exists") from error
                 raise
-        return self.open(path, None, 1)
+        return self._hold(path, None, landed)
 
     # -- staging: files are written, HEAD does not move -------------------------------------------------------------
 
     def stage_append(self, handle: LanceDataset, rows: pa.Table) -> Staged:
         """New rows, not compared with what is there."""
         with translated("staging rows"):
-            transaction = write_fragments(
-                rows, handle, schema=rows.schema, return_transaction=True, storage_options=self._storage_options
-            )
-        return Staged(handle, transaction, handle.count_rows() + rows.num_rows)
+            return Staged(handle, self._write(handle, rows, "append"))
 
     def stage_overwrite(self, handle: LanceDataset, rows: pa.Table) -> Staged:
         """A whole new content, of a new schema if need be. An empty one is valid [LOD-09]."""
         with translated("staging rows"):
             if rows.num_rows == 0:
-                transaction = Transaction(handle.version, LanceOperation.Overwrite(rows.schema, []))
-            else:
-                transaction = write_fragments(
-                    rows,
-                    handle,
-                    schema=rows.schema,
-                    mode="overwrite",
-                    return_transaction=True,
-                    storage_options=self._storage_options,
-                )
-        return Staged(handle, transaction, rows.num_rows)
+                return Staged(handle, Transaction(handle.version, LanceOperation.Overwrite(rows.schema, [])))
+            return Staged(handle, self._write(handle, rows, "overwrite"))
+
+    def _write(self, handle: LanceDataset, rows: pa.Table, mode: str) -> Transaction:
+        return write_fragments(
+            rows,
+            handle,
+            schema=rows.schema,
+            mode=mode,
+            return_transaction=True,
+            storage_options=self._storage_options,
+            allow_external_blob_outside_bases=True,
+        )
 
     def stage_merge(self, handle: LanceDataset, rows: pa.Table) -> Staged:
         """Upsert by `id`: rows that exist are replaced whole."""
         with translated("staging an upsert"):
+            if _has_external_blobs(rows):
+                return self._stage_merge_by_parts(handle, rows)
             merge = handle.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-            transaction, stats = merge.execute_uncommitted(rows)
-        return Staged(handle, transaction, handle.count_rows() + stats["num_inserted_rows"])
+            return Staged(handle, merge.execute_uncommitted(rows)[0])
+
+    def _stage_merge_by_parts(self, handle: LanceDataset, rows: pa.Table) -> Staged:
+        """Lance's merge refuses references to blobs elsewhere. Its two halves, as one transaction, do not."""
+        deletion: Any = self.stage_delete(handle, rows.column("id")).transaction.operation
+        added: Any = self._write(handle, rows, "append").operation
+        update = LanceOperation.Update(
+            removed_fragment_ids=deletion.removed_fragment_ids,
+            updated_fragments=deletion.updated_fragments,
+            new_fragments=added.fragments,
+            fields_modified=[],
+            fields_for_preserving_frag_bitmap=deletion.fields_for_preserving_frag_bitmap,
+            update_mode="rewrite_rows",
+        )
+        return Staged(handle, Transaction(handle.version, update))
 
     def stage_delete(self, handle: LanceDataset, ids: pa.Array) -> Staged:
         """Remove rows by `id`, as deletion vectors."""
         with translated("staging a delete"):
             merge = handle.merge_insert("id").when_matched_delete()
-            transaction, stats = merge.execute_uncommitted(pa.table({"id": ids}))
-        return Staged(handle, transaction, handle.count_rows() - stats["num_deleted_rows"])
+            return Staged(handle, merge.execute_uncommitted(pa.table({"id": ids}))[0])
 
     # -- committing: HEAD moves ------------------------------------------------------------------------------------
 
@@ -250,14 +283,15 @@ class Tables:
         return (transaction.transaction_properties or {}).get(OPERATION_PROPERTY)
 
     def is_ours(self, path: str, branch: str | None, version: int) -> bool:
-        """Whether this engine wrote a version. One that is cleaned up, or was inherited by a fork, cannot be asked:
-        then it counts as ours, because only this engine writes empty blobs."""
-        for place in dict.fromkeys([branch, None]):
-            try:
-                return self.maker_of(path, place, version) is not None
-            except (NotFound, StorageError):
-                continue
-        return True
+        """Whether this engine wrote a version. One that is cleaned up cannot be asked: then it counts as ours, because
+        only this engine writes empty blobs. What a fork inherited is asked for where it was written."""
+        forks = self.branches(path) if branch is not None else {}
+        while branch in forks and version <= forks[branch]["parent_version"]:
+            branch = forks[branch]["parent_branch"]
+        try:
+            return self.maker_of(path, branch, version) is not None
+        except (NotFound, StorageError):
+            return True
 
     # -- branches ----------------------------------------------------------------------------------------------------
 

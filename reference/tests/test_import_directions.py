@@ -9,6 +9,8 @@ modules: a check that cannot fail checks nothing.
 from __future__ import annotations
 
 import ast
+import io
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROOMS = ("reference", "conformance", "failpoints", "cost_budgets", "fixtures")
 FILE_LINES_MAX = 500
-ENGINE_LINES_MAX = 6000
+ENGINE_LINES_MAX = 7000
 
 BASE = ("reference.errors", "reference.format", "reference.schema")
 FAILPOINTS = ("reference.failpoint", "failpoints.registry", "failpoints.names")
@@ -186,9 +188,41 @@ def test_every_file_of_the_engine_can_be_read_in_one_sitting() -> None:
 
 
 def test_the_engine_can_be_read_in_an_afternoon() -> None:
-    lines = {name: count for name, count in engine_lines().items() if not below(name, ("reference.pipeline",))}
-    total = sum(lines.values())
-    assert total < ENGINE_LINES_MAX, f"the engine has {total} lines"
+    """Lines of code: what explains them (docstrings, comments) and what spaces them out is free [decision 005]."""
+    beside = ("reference.pipeline", "reference.cli", "reference.driver")
+    lines = {
+        name: code_lines(path) for name, path in modules() if below(name, ("reference",)) and not below(name, beside)
+    }
+    assert sum(lines.values()) < ENGINE_LINES_MAX, f"the engine has {sum(lines.values())} lines of code"
+
+
+def test_only_code_counts_as_code(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(
+        '"""Says\nwhat."""\n\n# Why.\ndef f() -> None:\n    """Doc."""\n    return (\n        None\n    )  # End.\n'
+    )
+    assert code_lines(module) == 4
+
+
+def code_lines(path: Path) -> int:
+    source = path.read_text(encoding="utf-8")
+    explained: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            explained.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    beside_code = (
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    )
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in beside_code:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines - explained)
 
 
 def engine_lines() -> dict[str, int]:

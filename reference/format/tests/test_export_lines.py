@@ -204,6 +204,14 @@ def test_slices_and_chunks_export_like_the_whole() -> None:
     assert list(export_lines(table.to_batches()[0], EVERYTHING)) == whole
 
 
+def test_blob_values_stay_with_their_rows_across_chunks() -> None:
+    lines = [orjson.dumps({"type": "Everything", "data": {"id": str(i)}}) for i in range(3)]
+    table = read_records(b"\n".join(lines), CATALOG).tables["node:Everything"].table
+    chunked = pa.concat_tables([table.slice(0, 1), table.slice(1)])
+    shown_blobs = [row["blob"] for row in row_json(chunked, {"blob": [b"a", None, "s3://b/c"]})]
+    assert shown_blobs == ["base64:YQ==", None, "s3://b/c"]
+
+
 def test_rows_as_json_show_the_values_of_an_export() -> None:
     line = '{"edge":"Knows","from":"a","to":"b","data":{"id":"k","since":"2020-01-01","strength":0.1}}'
     table = read_records(line, CATALOG).tables["edge:Knows"].table

@@ -58,6 +58,7 @@ def test_a_value_means_the_same_alone_and_in_a_column() -> None:
         ("DateTime", "2026-01-02 04:34:05.6789+01:30", 1_767_323_045_678),
         ("DateTime", "1969-12-31T23:59:59.9999", -1),
         ("DateTime", "2026-01-02", 1_767_312_000_000),
+        ("DateTime", "1970-01-01T00:01:00.6", 60_600),
         ("DateTime", 5, 5),
         ("Blob", "base64:aGk=", b"hi"),
         ("Blob", "base64:", b""),

@@ -1,0 +1,5 @@
+"""`python -m reference.cli` is `omniref`."""
+
+from reference.cli import main
+
+main()
