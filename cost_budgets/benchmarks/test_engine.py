@@ -20,22 +20,9 @@ import pytest
 from lance.lance import _Session as Session
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from cost_budgets.benchmarks.bulk import SCHEMA
 from cost_budgets.benchmarks.conftest import Ratios, alternating
 from reference.graph import Graph
-
-SCHEMA = """
-node Person {
-  name: String @key
-  age: I32?
-  score: F64?
-  joined: Date?
-  active: Bool?
-}
-edge Knows: Person -> Person {
-  since: Date?
-}
-"""
-RECORDS = 1_000_000
 
 
 def insert(graph: Graph, name: str) -> None:
