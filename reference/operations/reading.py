@@ -59,7 +59,7 @@ def one_of(column: str, texts: Iterable[str]) -> str:
 
 def open_entry(store: GraphStore, entry: TableEntry) -> LanceDataset:
     """The dataset behind an entry of a snapshot."""
-    return store.tables.open(entry.path, entry.branch, entry.version)
+    return store.tables.readable(entry.path, store.tables.open(entry.path, entry.branch, entry.version))
 
 
 def read_entry(

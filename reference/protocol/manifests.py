@@ -146,7 +146,8 @@ class Manifests:
         if missing:
             raise Internal(f"__manifest has no column '{min(missing)}'", code="manifest_corrupt")
         columns = [name for name in MANIFEST_SCHEMA.names if name != "base_objects"]
-        scan = handle.scanner(columns=columns, filter=condition, fragments=fragments)
+        source = handle if fragments else self._tables.readable(MANIFEST_DIR, handle)
+        scan = source.scanner(columns=columns, filter=condition, fragments=fragments)
         return [dict(row) for row in self._tables.run("__manifest", scan.to_table).to_pylist()]
 
     def at_version(self, branch: str | None, version: int) -> Snapshot:

@@ -23,6 +23,7 @@ from lance.lance import _Session as Session
 
 from reference.errors import CommitConflict, Conflict, NotFound, OmniError, RowLevelCasContention, StorageError
 from reference.format.names import branch_location
+from reference.storage.relocated import moved_bases, view_of
 from reference.storage.uris import GraphRoot
 
 OPERATION_PROPERTY = "omnigraph.operation_id"
@@ -120,6 +121,12 @@ class Tables:
         return lance.dataset(
             self.uri(path, branch), version=version, storage_options=self._storage_options, session=self._session
         )
+
+    def readable(self, path: str, handle: LanceDataset) -> LanceDataset:
+        """What to scan in place of a handle: itself, or a view of it where the graph was moved since it was written."""
+        with translated(path):
+            bases = moved_bases(handle, path, self.uri(path))
+            return view_of(handle, bases) if bases else handle
 
     def _hold(self, path: str, branch: str | None, handle: LanceDataset) -> LanceDataset:
         with self._lock:

@@ -1,7 +1,7 @@
 """Interchange: graphs that the public engine wrote, whole and crashed, with the answers it gives about them.
 
 They are put back where they were written, bucket `golden` on an S3 store, because Lance keeps absolute addresses in the
-versions of branches. What lies on main is read from a plain directory too.
+versions of branches. Read from a plain directory, which is to say moved, they give the same answers.
 """
 
 from __future__ import annotations
@@ -42,12 +42,14 @@ def test_the_whole_graph_is_read_as_the_public_engine_reads_it(bucket: MotoStore
         assert b"".join(graph.export(branch)).decode() == expected["export"][branch]
 
 
-@pytest.mark.requirement("LAY-04", "EXP-01")
-def test_main_of_the_whole_graph_is_read_from_a_directory(tmp_path: Path) -> None:
+@pytest.mark.requirement("LAY-04", "EXP-01", "EXP-02", "LIN-10")
+@pytest.mark.parametrize("branch", golden.expect("social")["branches"])
+def test_every_branch_is_read_from_a_directory_to_which_the_graph_was_moved(tmp_path: Path, branch: str) -> None:
     graph = Graph.open(str(golden.unpack("social", tmp_path)), read_only=True)
     expected = golden.expect("social")
-    assert graph.snapshot().to_json() == expected["snapshot"]["main"]
-    assert b"".join(graph.export()).decode() == expected["export"]["main"]
+    assert graph.snapshot(branch).to_json() == expected["snapshot"][branch]
+    assert [commit.to_json() for commit in graph.commits(branch)] == expected["commits"][branch]
+    assert b"".join(graph.export(branch)).decode() == expected["export"][branch]
 
 
 @pytest.mark.s3

@@ -251,9 +251,14 @@ def test_a_schema_edited_by_hand_stops_every_read_and_write(graph: Graph) -> Non
 @pytest.mark.requirement("LAY-04")
 def test_a_graph_that_was_moved_is_read_and_written_at_its_new_place(graph: Graph, tmp_path: Path) -> None:
     graph.mutate([person("ann")])
+    graph.branch_create("feat")
+    graph.mutate([person("cyd"), person("dan")], branch="feat")
+    graph.mutate(
+        [{"op": "delete", "type": "Person", "where": {"property": "name", "op": "eq", "value": "cyd"}}], branch="feat"
+    )
     moved = Path(graph.store.root.path).rename(tmp_path / "moved")
     again = Graph.open(str(moved))
-    assert names(again) == ["ann"]
+    assert (names(again), names(again, branch="feat")) == (["ann"], ["ann", "dan"])
     again.mutate([person("bea")])
     assert names(again) == ["ann", "bea"]
 
