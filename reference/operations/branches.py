@@ -15,6 +15,7 @@ from reference.errors import BadRequest, Conflict, NotFound, OmniError
 from reference.failpoint import fire
 from reference.format.manifest import TableEntry
 from reference.format.names import MAIN_BRANCH, MANIFEST_DIR, SCHEMA_LOCK_BRANCH, branch_label
+from reference.protocol.commit import with_retries
 from reference.protocol.manifests import branch_key, remove_branch_files
 from reference.protocol.recovery import heal, pause
 from reference.protocol.schema_lock import refuse_during_schema_apply
@@ -97,6 +98,10 @@ def delete_branch(store: GraphStore, name: str, *, bound: str | None = None) -> 
         raise BadRequest("'main' cannot be deleted", code="invalid_branch_name")
     refuse_during_schema_apply(store.manifests, "branch_delete")
     heal(store)
+    with_retries(store, lambda: _delete(store, branch, bound), strict=True)
+
+
+def _delete(store: GraphStore, branch: str, bound: str | None) -> None:
     others = [other for other in store.manifests.public_branches() if other != branch]
     if len(others) == len(store.manifests.public_branches()):
         raise NotFound(f"branch '{branch}' does not exist", code="branch_not_found", details={"branch": branch})
@@ -105,6 +110,9 @@ def delete_branch(store: GraphStore, name: str, *, bound: str | None = None) -> 
             f"this handle is bound to branch '{branch}'", code="branch_is_current", hint="bind it to another"
         )
     _refuse_if_in_use(store, branch, others)
+    for sidecar in store.sidecars.pending():
+        if sidecar.branch == branch and store.sidecars.presumed_alive(sidecar):
+            raise busy(sidecar, alive=True)  # Let a live writer of this branch finish first.
     owned = [entry for entry in store.manifests.fresh(branch).state.entries().values() if entry.branch == branch]
     store.tables.drop_branch(MANIFEST_DIR, branch)
     store.manifests.forget(branch)

@@ -82,6 +82,7 @@ def commit_changes(
         intent = Intent(
             kind=kind,
             branch=branch,
+            incarnation=changes.snapshot.incarnation,
             actor=actor,
             works=works,
             reads=reads,

@@ -46,7 +46,8 @@ def ensure_indices(store: GraphStore, catalog: Catalog, branch: str | None) -> l
 
 
 def _ensure(store: GraphStore, catalog: Catalog, branch: str | None) -> list[PendingIndex]:
-    owned = [entry for entry in store.manifests.fresh(branch).state.entries().values() if entry.branch == branch]
+    snapshot = store.manifests.fresh(branch).snapshot()
+    owned = [entry for entry in snapshot.entries.values() if entry.branch == branch]
     with store.queues.hold([(entry.table_key, branch) for entry in owned]):
         works: list[TableWork] = []
         pending: list[PendingIndex] = []
@@ -58,7 +59,9 @@ def _ensure(store: GraphStore, catalog: Catalog, branch: str | None) -> list[Pen
         if works:
             fire("ensure_indices.post_stage_pre_commit_btree")
             committed = partial(fire, "ensure_indices.post_phase_b_pre_manifest_commit")
-            commit_graph(store, Intent("EnsureIndices", branch, works=tuple(works), committed=committed))
+            commit_graph(
+                store, Intent("EnsureIndices", branch, snapshot.incarnation, works=tuple(works), committed=committed)
+            )
         return pending
 
 

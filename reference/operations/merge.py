@@ -225,6 +225,7 @@ def _commit(
             Intent(
                 kind="BranchMerge",
                 branch=branch,
+                incarnation=ends.target.incarnation,
                 actor=actor,
                 works=() if by_pointer else tuple(_work(store, plan, branch, rows) for plan in plans),
                 adopted=tuple(plan.source for plan in plans) if by_pointer else (),

@@ -29,11 +29,13 @@ from reference.errors import (
     ExpectedVersionMismatch,
     InjectedFailure,
     Internal,
+    NotFound,
     OmniError,
     OutcomePending,
     RowLevelCasContention,
 )
 from reference.format.manifest import GraphCommit, TableEntry
+from reference.format.names import branch_label
 from reference.format.sidecar import RECOVERY_ACTOR, Pin, Registration, Sidecar, Tombstone, WriterKind
 from reference.format.stamp import refuse_other_generations
 from reference.protocol.audit import read_audit
@@ -75,6 +77,7 @@ class Intent:
 
     kind: WriterKind
     branch: str | None
+    incarnation: str | None = None
     actor: str | None = None
     works: tuple[TableWork, ...] = ()
     adopted: tuple[TableEntry, ...] = ()
@@ -183,6 +186,8 @@ def _guard(store: GraphStore, intent: Intent) -> Checked:
     held = store.manifests.fresh(intent.branch)
     checked = Checked(held, held.version)
     refuse_other_generations(held.stamp)
+    if held.incarnation != intent.incarnation:
+        raise _other_incarnation(intent)
     for work in intent.works:
         actual = held.state.visible_version(work.table_key)
         if actual != work.base.version or held.state.latest(work.table_key) != work.base:
@@ -195,6 +200,15 @@ def _guard(store: GraphStore, intent: Intent) -> Checked:
     ):
         intent.recheck(held.snapshot())
     return checked
+
+
+def _other_incarnation(intent: Intent) -> Conflict:
+    return Conflict(
+        f"branch '{branch_label(intent.branch)}' was deleted and made anew meanwhile",
+        code="branch_replaced",
+        details={"branch": branch_label(intent.branch)},
+        hint="refresh and retry",
+    )
 
 
 def _drifted(store: GraphStore, intent: Intent, work: TableWork, head: int) -> OmniError:
@@ -279,14 +293,17 @@ def _settle_failure(
         details={"operation_id": sidecar.operation_id, **error.details},
         hint="the next read-write open decides whether it happened",
     )
-    if not isinstance(error, Conflict):
-        raise pending from error
     try:
-        commit = _published_by_recovery(store, intent, sidecar, progress.landed)
-        if commit is None:
+        # Whoever took this writer for dead may have removed the sidecar: what has moved stays covered.
+        store.sidecars.put_back(sidecar)
+        lost = isinstance(error, Conflict | NotFound)
+        commit = _published_by_recovery(store, intent, sidecar, progress.landed) if lost else None
+        if lost and commit is None:
             undo(store, sidecar)
     except OmniError as failure:
         raise pending from failure
+    if not lost:
+        raise pending from error
     if commit is None:
         raise error
     return commit
@@ -296,6 +313,8 @@ def _published_by_recovery(
     store: GraphStore, intent: Intent, sidecar: Sidecar, landed: list[TableEntry]
 ) -> GraphCommit | None:
     """The commit under which another process has published exactly what this writer committed [PUB-22]."""
+    if not store.manifests.has_branch(intent.branch):
+        return None
     state = store.manifests.fresh(intent.branch).state
     if len(landed) < len(intent.works):
         return None
@@ -313,7 +332,7 @@ def _published_by_recovery(
 
 # -- trying again ----------------------------------------------------------------------------------------------
 
-_CONTENTION = ("expected_version_mismatch", "table_commit_conflict", "row_level_cas_contention")
+_CONTENTION = ("expected_version_mismatch", "table_commit_conflict", "row_level_cas_contention", "branch_replaced")
 
 
 def with_retries(store: GraphStore, attempt: Callable[[], Answer], *, strict: bool) -> Answer:

@@ -40,6 +40,7 @@ class Snapshot:
     version: int
     stamp: int
     entries: dict[str, TableEntry]
+    incarnation: str | None = None
 
     def entry(self, table_key: str) -> TableEntry:
         found = self.entries.get(table_key)
@@ -77,7 +78,7 @@ class Held:
 
     def snapshot(self) -> Snapshot:
         with self.lock:
-            return Snapshot(self.branch, self.version, self.stamp, self.state.entries())
+            return Snapshot(self.branch, self.version, self.stamp, self.state.entries(), self.incarnation)
 
 
 def stamp_of(handle: LanceDataset) -> int:
