@@ -74,14 +74,17 @@ def create_branch(store: GraphStore, name: str, source: str | None = None) -> No
     refuse_during_schema_apply(store.manifests, "branch_create")
     if store.manifests.has_branch(branch):
         raise _exists(branch)
+    schema = store.schema.current()
     origin = store.manifests.fresh(branch_key(source))
     if not _fork(store, MANIFEST_DIR, origin.branch, origin.version, branch):
         raise _exists(branch)
     store.manifests.forget(branch)
     try:
+        # An apply that took its lock before this branch was there has not seen it, and may be done by now.
         refuse_during_schema_apply(store.manifests, "branch_create")
+        if store.schema.current() != schema:
+            raise Conflict("another schema was accepted meanwhile", code="schema_changed", hint="retry")
     except Conflict:
-        # An apply that took its lock before this branch was there may not have seen it: one of the two withdraws.
         store.tables.drop_branch(MANIFEST_DIR, branch)
         raise
 

@@ -163,12 +163,32 @@ class SchemaFiles:
         return texts
 
     def promote_staging(self) -> None:
-        """Make the staged schema the accepted one. Does nothing where that is done; goes on where it was cut."""
+        """Make the staged schema the accepted one. Does nothing where that is done; goes on where it was cut.
+
+        Each file replaces the one that was there at the start, or none: a process that was suspended in between must
+        not put its schema over one that was accepted meanwhile.
+        """
+        found = {name: self._read_versioned(name) for name in SCHEMA_FILES}
         texts = self._staged_texts()
         if texts is not None:
             for name in SCHEMA_FILES:
-                self._objects.write(name, texts[name])
+                if not self._replace(name, texts[name], found[name]):
+                    return
         self.discard_staging()
+
+    def _read_versioned(self, name: str) -> tuple[str, str] | None:
+        try:
+            return self._objects.read_versioned(name)
+        except NotFound:
+            return None
+
+    def _replace(self, name: str, text: str, found: tuple[str, str] | None) -> bool:
+        """Put a file in place of the one that was found; say whether it stands there now."""
+        if found is None:
+            return self._objects.write_if_absent(name, text) or self._read(name) == text
+        if found[0] == text or self._objects.write_if_match(name, text, found[1]) is not None:
+            return True
+        return self._read(name) == text
 
     def discard_staging(self) -> None:
         """Remove the staging files, the state file first: without it the others mean nothing."""
@@ -181,7 +201,7 @@ class SchemaFiles:
             return
         staged = self.staged_catalog()
         if staged is None:
-            self.discard_staging()
+            self.discard_staging()  # The publish comes after a whole staged schema, so it never came.
             return
         live_text = self._read(SCHEMA_IR_FILE)
         live = catalog_from_ir(parse_ir(live_text)) if live_text is not None else None

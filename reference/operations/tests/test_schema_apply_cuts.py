@@ -18,9 +18,11 @@ import pytest
 from failpoints import registry
 from reference.errors import Conflict, Internal, OmniError, OutcomePending
 from reference.format.names import SCHEMA_FILES, SCHEMA_IR_FILE, SCHEMA_SOURCE_FILE, SCHEMA_STATE_FILE
+from reference.format.schema_files import schema_file_texts
 from reference.graph import Graph
 from reference.operations.tests.test_schema_apply import BEFORE, graph_with_rows, line
 from reference.protocol.recovery import recover
+from reference.protocol.schema_files import SchemaFiles
 from reference.protocol.schema_lock import take_schema_lock
 from reference.schema.compiler import compile_schema
 from reference.schema.types import Catalog
@@ -369,3 +371,27 @@ def test_a_schema_apply_that_died_while_arming_does_not_rob_the_one_that_holds_t
     with pytest.raises(Conflict):
         take_schema_lock(graph.store.tables, graph.store.manifests)
     assert check_whole(tmp_path / "graph", [BEFORE, RICH]) == RICH
+
+
+@pytest.mark.requirement("SCH-18", "STO-05")
+def test_a_suspended_promotion_does_not_put_its_schema_over_a_later_one(tmp_path: Path) -> None:
+    graph = graph_with_rows(tmp_path)
+    source = graph.store.objects.read("_schema.pg")
+    later = source + "\nnode Later { name: String @key }\n"
+    files = graph.store.schema
+    sooner = source + "\nnode Sooner { name: String @key }\n"
+    files.write_staging(sooner, compile_schema(sooner))
+    suspended = SchemaFiles(graph.store.objects)
+    read_staged = suspended._staged_texts
+
+    def overtaken() -> dict[str, str] | None:
+        texts = read_staged()
+        files.discard_staging()
+        for name, text in schema_file_texts(later, compile_schema(later)).items():
+            graph.store.objects.write(name, text)
+        return texts
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(suspended, "_staged_texts", overtaken)
+        suspended.promote_staging()
+    assert graph.store.schema.reload().source == later
