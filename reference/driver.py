@@ -19,7 +19,8 @@ from datetime import timedelta
 from types import UnionType
 from typing import Any, BinaryIO, Literal, get_args, get_origin, get_type_hints
 
-from reference.cli.output import engine_version, unexpected
+from reference.cli.arguments import LONGEST_AGE, checked_actor, parse_json
+from reference.cli.output import engine_version, scrubbed, unexpected
 from reference.errors import BadRequest, NotFound, OmniError
 from reference.format.stamp import INTERNAL_SCHEMA_VERSION
 from reference.graph import Graph
@@ -62,6 +63,9 @@ def diff(graph: Graph, older: Point, newer: Point, types: Names = None, ops: Nam
 def cleanup(
     graph: Graph, keep_versions: int | None = None, older_than_seconds: int | None = None, confirm: bool = False
 ) -> Any:
+    if older_than_seconds is not None and not 0 <= older_than_seconds <= LONGEST_AGE.total_seconds():
+        message = f"argument 'older_than_seconds' is {older_than_seconds}, not from 0 to a hundred years"
+        raise BadRequest(message, code="bad_argument", details={"argument": "older_than_seconds"})
     older_than = None if older_than_seconds is None else timedelta(seconds=older_than_seconds)
     stats = graph.cleanup(keep_versions=keep_versions, older_than=older_than, confirm=confirm)
     return {"tables": [each.to_json() for each in stats]}
@@ -148,7 +152,12 @@ class Session:
         return {}
 
     def _graph(self, handle: Any) -> Graph:
-        if not isinstance(handle, str) or handle not in self._graphs:
+        if not isinstance(handle, str):
+            message = f"argument 'handle' {'is missing' if handle is None else 'has the wrong type'}"
+            raise BadRequest(
+                message, code="bad_argument", details={"argument": "handle"}, hint="`open` answers with one"
+            )
+        if handle not in self._graphs:
             raise NotFound(f"no graph is open as {handle!r}", code="handle_not_found", hint="open it first")
         return self._graphs[handle]
 
@@ -163,9 +172,9 @@ class Session:
                 return {"seq": seq, "unsupported": f"this engine has no operation '{op}'"}
             return {"seq": seq, "ok": self._perform(op, args)}
         except OmniError as error:
-            return {"seq": seq, "error": {"details": {}, **error.to_json()}}
+            return {"seq": seq, "error": {"details": {}, **scrubbed(error.to_json())}}
         except Exception as error:
-            return {"seq": seq, "error": {"details": {}, **unexpected(error)}}
+            return {"seq": seq, "error": {"details": {}, **scrubbed(unexpected(error))}}
 
     def _perform(self, op: str, args: dict[str, Any]) -> Any:
         if op in self._own:
@@ -173,24 +182,31 @@ class Session:
         operation, shape = GRAPH_OPERATIONS[op]
         rest = {name: value for name, value in args.items() if name != "handle"}
         graph = self._graph(args.get("handle"))
+        checked_actor(_fitting(operation, rest).get("actor"))
         return shape(operation(graph, **_fitting(operation, rest)))
 
 
 def _parse(line: bytes) -> dict[str, Any]:
     try:
-        request = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
+        request = parse_json(line.decode("utf-8"))
+    except ValueError as error:
         raise BadRequest(f"a request is one JSON object on one line: {error}", code="malformed_request") from None
     if not isinstance(request, dict) or not _fits(request.get("seq"), int):
-        raise BadRequest("a request is an object with a number 'seq'", code="malformed_request")
+        raise BadRequest("a request is an object with a whole number 'seq'", code="malformed_request")
     return request
 
 
 def _check(request: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     op, args = request.get("op"), request.get("args", {})
-    if not isinstance(op, str) or not isinstance(args, dict) or request.keys() - {"seq", "op", "args"}:
-        raise BadRequest("a request has 'seq', 'op' and 'args', and nothing else", code="malformed_request")
-    return op, args
+    if unknown := sorted(request.keys() - {"seq", "op", "args"}):
+        problem = f"'{unknown[0]}' is no part of a request, which has 'seq', 'op' and 'args'"
+    elif not isinstance(op, str):
+        problem = "'op' is not a string" if "op" in request else "'op' is missing"
+    elif not isinstance(args, dict):
+        problem = "'args' is not an object"
+    else:
+        return op, args
+    raise BadRequest(problem, code="malformed_request")
 
 
 def _fitting(operation: Callable[..., Any], args: dict[str, Any]) -> dict[str, Any]:

@@ -157,14 +157,16 @@ class Graph:
     ) -> LoadResult:
         """Load records [LOD]."""
         self._refuse_read_only("load")
-        return load(self.store, data, mode=mode, branch=branch or self.branch, base=base, actor=actor)
+        return load(
+            self.store, data, mode=mode, branch=self.branch if branch is None else branch, base=base, actor=actor
+        )
 
     def mutate(
         self, statements: Sequence[Any], *, branch: str | None = None, actor: str | None = None, name: str = "mutation"
     ) -> MutationResult:
         """Insert and update, or delete [MUT, DEL]."""
         self._refuse_read_only("mutate")
-        return mutate(self.store, branch or self.branch, statements, actor=actor, name=name)
+        return mutate(self.store, self.branch if branch is None else branch, statements, actor=actor, name=name)
 
     def _refuse_read_only(self, operation: str) -> None:
         if self.read_only:

@@ -7,11 +7,20 @@ progress and errors go to stderr. Everything that touches the engine is imported
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def main() -> None:
     """The entry point of the `omniref` script."""
-    from reference.cli.app import run
-
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            # Otherwise the next file that is opened, perhaps one of a table, would be stdout to some library.
+            os.open(os.devnull, os.O_RDWR)
+    try:
+        from reference.cli.app import run
+    except KeyboardInterrupt:
+        sys.exit(130)
     sys.exit(run(sys.argv[1:]))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import wraps
 from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
 from reference.cli import reading, writing
-from reference.cli.output import EXIT_CODES, EXIT_INTERRUPTED, report, unexpected, write
-from reference.errors import OmniError
+from reference.cli.output import EXIT_CODES, EXIT_INTERRUPTED, json_line, note, report, stdout_failed, unexpected, write
+from reference.errors import OmniError, StorageError
 
 HELP = """The reference storage engine for OmniGraph graphs.
 
@@ -17,6 +21,38 @@ Exit codes: 0 done; 1 the store or the graph is broken; 2 the request is wrong; 
 happened; 5 outcome pending, recovery decides; 130 interrupted; 141 the reader of stdout went away."""
 # What typer raises for a wrong command line. Its module has moved between releases; this name has not.
 UsageError = typer.BadParameter.__mro__[1]
+
+
+PENDING = "the outcome is pending: the next read-write open, or `omniref recover`, decides"
+
+
+class Interrupted(Exception):
+    """Ctrl-C, with what it means for what the command was doing."""
+
+
+class Command(TyperCommand):
+    """A command whose help names its arguments as they are written, without braces and Python types."""
+
+    def get_help(self, ctx: Any) -> str:
+        return re.sub(r"\{([A-Z]+)\}", r"\1", super().get_help(ctx)).replace(" <str>", " " * 6)
+
+
+def _pending(command: Callable[..., None]) -> str:
+    """What nobody knows when a command was cut short: nothing if it only reads."""
+    if command is writing.init:
+        return "the graph may be there in part: `omniref init --force` replaces it"
+    return PENDING if command.__module__ == writing.__name__ else ""
+
+
+def add(to: typer.Typer, name: str, command: Callable[..., None]) -> None:
+    @wraps(command)
+    def interruptible(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except KeyboardInterrupt:
+            raise Interrupted(_pending(command)) from None
+
+    to.command(name, cls=Command)(interruptible)
 
 
 def group(help: str) -> typer.Typer:
@@ -49,41 +85,64 @@ for each in (
     reading.version,
     writing.drive,
 ):
-    app.command(each.__name__.replace("_", "-"))(each)
+    add(app, each.__name__.replace("_", "-"), each)
 
 branch = group("Create, list, delete and merge branches.")
-branch.command("create")(writing.branch_create)
-branch.command("list")(reading.branch_list)
-branch.command("delete")(writing.branch_delete)
-branch.command("merge")(writing.branch_merge)
+add(branch, "create", writing.branch_create)
+add(branch, "list", reading.branch_list)
+add(branch, "delete", writing.branch_delete)
+add(branch, "merge", writing.branch_merge)
 app.add_typer(branch, name="branch")
 
 commit = group("List and show commits.")
-commit.command("list")(reading.commit_list)
-commit.command("show")(reading.commit_show)
+add(commit, "list", reading.commit_list)
+add(commit, "show", reading.commit_show)
 app.add_typer(commit, name="commit")
 
 schema = group("Plan, apply and show the schema.")
-schema.command("plan")(reading.schema_plan)
-schema.command("apply")(writing.schema_apply)
-schema.command("show")(reading.schema_show)
+add(schema, "plan", reading.schema_plan)
+add(schema, "apply", writing.schema_apply)
+add(schema, "show", reading.schema_show)
 app.add_typer(schema, name="schema")
 
 
 def run(args: Sequence[str]) -> int:
     """Run one command line and return its exit code. Nothing gets past this but the end of the process."""
-    as_json = "--json" in args
+    try:
+        return _run(args, as_json="--json" in args)
+    except typer.Exit as gone:
+        return gone.exit_code  # Nobody reads stdout, and it was an error that was to be printed there.
+
+
+def _run(args: Sequence[str], *, as_json: bool) -> int:
     try:
         code: Any = app(args=list(args), prog_name="omniref", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except OmniError as error:
         return report(error.to_json(), as_json=as_json)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+    except (Interrupted, KeyboardInterrupt) as error:
+        return _interrupted(str(error), as_json=as_json)
     except Exception as error:
         if isinstance(error, UsageError):
             return _misused(error, as_json=as_json)
+        if isinstance(error, OSError) and {"-h", "--help"} & set(args):
+            failed = stdout_failed(error)
+            if not isinstance(failed, StorageError):
+                raise failed from None
+            return report(failed.to_json(), as_json=as_json)
         return report(unexpected(error), as_json=as_json)
+
+
+def _interrupted(pending: str, *, as_json: bool) -> int:
+    """Ctrl-C. How far a writing command came, nobody knows here."""
+    body = {"kind": "interrupted", "code": "interrupted", "message": "interrupted"}
+    if pending:
+        body |= {"kind": "outcome_pending", "message": f"interrupted; {pending}"}
+    note(body["message"])
+    if as_json:
+        with suppress(StorageError):
+            write(json_line({"error": body}))
+    return EXIT_INTERRUPTED
 
 
 def _misused(error: Any, *, as_json: bool) -> int:

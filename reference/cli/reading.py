@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +18,7 @@ from reference.cli.arguments import (
     Json,
     SchemaFile,
     Table,
+    Types,
     Uri,
     Version,
     file_error,
@@ -25,7 +27,7 @@ from reference.cli.arguments import (
     snapshot_of,
 )
 from reference.cli.output import engine_version, json_line, progress, show, table, write, write_all
-from reference.errors import BadRequest
+from reference.errors import BadRequest, NotFound
 
 
 def version(as_json: Json = False) -> None:
@@ -62,8 +64,9 @@ def read(
 ) -> None:
     """All rows of a table, by id: one JSON object per line, or with --json one array."""
     graph = open_for_reading(uri)
-    with progress(f"reading {table_key}"):
-        rows = graph.read(table_key, snapshot_of(graph, branch, version, commit))
+    snapshot = snapshot_of(graph, branch, version, commit)
+    with progress(f"reading {table_key}"), _suggesting(table_key, snapshot.entries):
+        rows = graph.read(table_key, snapshot)
     write_all([json_line(rows)] if as_json else map(json_line, rows))
 
 
@@ -78,18 +81,36 @@ def entity(
 ) -> None:
     """One row as JSON, or null if it is not there."""
     graph = open_for_reading(uri)
-    write(json_line(graph.entity_at(table_key, id, snapshot_of(graph, branch, version, commit))))
+    snapshot = snapshot_of(graph, branch, version, commit)
+    with _suggesting(table_key, snapshot.entries):
+        found = graph.entity_at(table_key, id, snapshot)
+    write(json_line(found))
+
+
+@contextmanager
+def _suggesting(table_key: str, tables: Iterable[str]) -> Iterator[None]:
+    """Who names a type gets told the table of that type, if there is one."""
+    try:
+        yield
+    except NotFound as error:
+        likely = [f"'{kind}:{table_key}'" for kind in ("node", "edge") if f"{kind}:{table_key}" in tables]
+        error.hint = f"did you mean {' or '.join(likely)}?" if likely else error.hint
+        raise
 
 
 def export(
     uri: Uri,
     branch: Branch = None,
-    types: Annotated[list[str] | None, typer.Option("--type", help="Only this type; may be repeated.")] = None,
-    tables: Annotated[list[str] | None, typer.Option("--table", help="Only this table; may be repeated.")] = None,
+    types: Types = None,
+    tables: Annotated[
+        list[str] | None, typer.Option("--table", metavar="TABLE", help="Only this table; may be repeated.")
+    ] = None,
     output: Annotated[str | None, typer.Option("--output", metavar="FILE", help="Write there, all or nothing.")] = None,
     as_json: Json = False,
 ) -> None:
     """A branch as JSON lines that `load` takes back."""
+    if output is not None and not Path(output).name:
+        raise BadRequest(f"'{output}' is not the name of a file", code="file_unusable")
     graph = open_for_reading(uri)
     lines = graph.export(branch, types=types or (), tables=tables or ())
     if output is None:
@@ -126,8 +147,8 @@ def diff(
     uri: Uri,
     older: Annotated[str, typer.Argument(metavar="FROM", help="BRANCH, BRANCH@VERSION or commit:ID.")],
     newer: Annotated[str, typer.Argument(metavar="TO", help="The same.")],
-    types: Annotated[list[str] | None, typer.Option("--type", help="Only this type; may be repeated.")] = None,
-    ops: Annotated[list[str] | None, typer.Option("--op", help="Only insert, update or delete.")] = None,
+    types: Types = None,
+    ops: Annotated[list[str] | None, typer.Option("--op", metavar="OP", help="Only insert, update or delete.")] = None,
     as_json: Json = False,
 ) -> None:
     """What changed from one state of the graph to another, row by row."""

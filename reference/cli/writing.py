@@ -14,13 +14,16 @@ from reference.cli.arguments import (
     Json,
     SchemaFile,
     Uri,
+    checked_place,
     duration,
+    file_label,
     open_for_writing,
     read_statements,
     read_text,
 )
 from reference.cli.output import EXIT_CODES, note, progress, show, table
 from reference.cli.reading import plan_lines, recovery_lines
+from reference.errors import BadRequest
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The branch.")]
 
@@ -36,7 +39,7 @@ def init(
     from reference.graph import Graph
 
     with progress("creating tables"):
-        graph = Graph.init(uri, source, force=force)
+        graph = Graph.init(checked_place(uri), source, force=force)
     tables = graph.catalog.table_keys()
     lines = [f"{graph.store.root.uri}: {len(tables)} tables"]
     show({"uri": graph.store.root.uri, "tables": list(tables)}, lambda: lines, as_json=as_json)
@@ -45,16 +48,20 @@ def init(
 def load(
     uri: Uri,
     file: Annotated[str, typer.Argument(metavar="FILE", help="JSON records, or - for stdin.")],
-    mode: Annotated[str, typer.Option("--mode", help="append, merge or overwrite.")],
+    mode: Annotated[str, typer.Option("--mode", metavar="MODE", help="append, merge or overwrite.")],
     branch: Branch = None,
-    base: Annotated[str | None, typer.Option("--from", help="Create the branch from this one if it is new.")] = None,
+    base: Annotated[
+        str | None, typer.Option("--from", metavar="BASE", help="Create the branch from this one if it is new.")
+    ] = None,
     actor: Actor = None,
     as_json: Json = False,
 ) -> None:
     """Load records into a branch, all of them or none."""
+    if base is not None and branch is None:
+        raise BadRequest("--from says what a new branch starts from, so it needs --branch", code="usage")
     data = read_text(file)
     graph = open_for_writing(uri)
-    with progress(f"loading {file}"):
+    with progress(f"loading {file_label(file)}"):
         result = graph.load(data, mode=cast(Any, mode), branch=branch, base=base, actor=actor)
     show(
         result.to_json(),
@@ -65,7 +72,7 @@ def load(
 
 def mutate(
     uri: Uri,
-    inline: Annotated[str | None, typer.Argument(metavar="[STATEMENTS]", help="The statements, as JSON.")] = None,
+    inline: Annotated[str | None, typer.Argument(metavar="STATEMENTS", help="The statements, as JSON.")] = None,
     statements: Annotated[str | None, typer.Option(metavar="FILE", help="A file of them, or - for stdin.")] = None,
     branch: Branch = None,
     actor: Actor = None,
@@ -83,7 +90,9 @@ def mutate(
 def branch_create(
     uri: Uri,
     name: Name,
-    source: Annotated[str | None, typer.Option("--from", help="The branch to start from; main otherwise.")] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="BASE", help="The branch to start from; main otherwise.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Create a branch at the head of another. No table is copied."""
@@ -100,8 +109,8 @@ def branch_delete(uri: Uri, name: Name, as_json: Json = False) -> None:
 
 def branch_merge(
     uri: Uri,
-    source: Annotated[str, typer.Argument(metavar="SOURCE")],
-    target: Annotated[str, typer.Argument(metavar="TARGET")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The branch whose changes are taken.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The branch that gets them.")],
     actor: Actor = None,
     as_json: Json = False,
 ) -> None:
@@ -117,7 +126,7 @@ def recover(uri: Uri, as_json: Json = False) -> None:
     from reference.graph import Graph
     from reference.protocol.store import open_store
 
-    found = open_store(uri).sidecars.operation_ids()
+    found = open_store(checked_place(uri)).sidecars.operation_ids()
     with progress("recovering"):
         graph = Graph.open(uri)
     left = graph.store.sidecars.operation_ids()
@@ -161,6 +170,9 @@ def repair(
     as_json: Json = False,
 ) -> None:
     """Publish the HEAD of tables that was moved without the manifest, and release a lost schema lock."""
+    if force and not confirm:
+        message = "--force publishes rows that nobody has checked, so it needs --confirm"
+        raise BadRequest(message, code="confirm_required", hint="see the preview, then pass --confirm --force")
     graph = open_for_writing(uri)
     with progress("looking for drift"):
         result = graph.repair(branch, confirm=confirm, force=force)
@@ -168,25 +180,35 @@ def repair(
     if result.schema_lock is not None:
         note(f"a schema lock that no sidecar explains: {result.schema_lock}")
     tables = [table.to_json() for table in result.tables]
-    _show_stats(tables, body=result.to_json(), as_json=as_json)
+    _show_stats(tables, body={"confirmed": confirm, **result.to_json()}, as_json=as_json)
     if any(table.action == "refused" for table in result.tables):
         raise typer.Exit(EXIT_CODES["conflict"])
 
 
 def cleanup(
     uri: Uri,
-    keep: Annotated[int | None, typer.Option("--keep", help="Keep the newest N versions of each table.")] = None,
-    older_than: Annotated[str | None, typer.Option(help="Remove only what is older: 90s 15m 6h 7d 2w.")] = None,
+    keep: Annotated[
+        int | None, typer.Option("--keep", metavar="N", help="Keep the newest N versions of each table.")
+    ] = None,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Remove only what is older: 90s 15m 6h 7d 2w.")
+    ] = None,
     confirm: Confirm = False,
     as_json: Json = False,
 ) -> None:
     """Remove old versions of the tables of main, and forks that no branch owns any more."""
-    age = duration(older_than)
+    age = duration("--older-than", older_than)
+    if keep is None and age is None:
+        hint = "give --keep N, or --older-than 7d, or both"
+        raise BadRequest("cleanup needs to know what is old", code="cleanup_policy_missing", hint=hint)
+    if keep is not None and keep < 1:
+        raise BadRequest(f"--keep {keep}: at least one version of each table is kept", code="cleanup_policy")
     graph = open_for_writing(uri)
     with progress("cleaning up"):
         stats = graph.cleanup(keep_versions=keep, older_than=age, confirm=confirm)
     _preview(confirm)
-    _show_stats([each.to_json() for each in stats], as_json=as_json)
+    tables = [each.to_json() for each in stats]
+    _show_stats(tables, body={"confirmed": confirm, "tables": tables}, as_json=as_json)
     if any(each.error for each in stats):
         raise typer.Exit(EXIT_CODES["storage"])
 

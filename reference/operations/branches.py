@@ -8,21 +8,32 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from ulid import ULID
 
 from reference.errors import BadRequest, Conflict, NotFound, OmniError
 from reference.failpoint import fire
 from reference.format.manifest import TableEntry
-from reference.format.names import MAIN_BRANCH, MANIFEST_DIR, SCHEMA_LOCK_BRANCH, branch_label
-from reference.protocol.commit import with_retries
+from reference.format.names import (
+    MAIN_BRANCH,
+    MANIFEST_DIR,
+    SCHEMA_LOCK_BRANCH,
+    branch_label,
+    branch_ref_file,
+    table_path,
+)
+from reference.format.sidecar import Pin, Sidecar
+from reference.protocol.commit import refuse_moved, with_retries
 from reference.protocol.manifests import branch_key, remove_branch_files
 from reference.protocol.recovery import heal, pause
 from reference.protocol.schema_lock import refuse_during_schema_apply
-from reference.protocol.sidecars import busy
+from reference.protocol.sidecars import LEASE_SECONDS, busy
 from reference.protocol.store import GraphStore
 
-BRANCH_NAME_LENGTH_MAX = 200
+BRANCH_REF_LENGTH_MAX = 240
 _SEGMENT = re.compile(r"[\w.\-]+")
 # Directories that Lance keeps inside a dataset: a branch `x/data` would lie in the data of branch `x` [BRA-16].
 _RESERVED_SEGMENTS = frozenset({"data", "tree", "_versions", "_transactions", "_deletions", "_indices", "_refs"})
@@ -35,8 +46,10 @@ def check_branch_name(name: str, *, operation: str = "branch_create") -> str:
     segments = trimmed.split("/")
     if not trimmed:
         raise _invalid_name(name, "it is empty")
-    if len(trimmed) > BRANCH_NAME_LENGTH_MAX:
-        raise _invalid_name(name, f"it is longer than {BRANCH_NAME_LENGTH_MAX} characters")
+    if len(branch_ref_file("", trimmed)) > BRANCH_REF_LENGTH_MAX:
+        raise _invalid_name(name, "it is too long for the name of a file")
+    if segments[0] == MAIN_BRANCH and len(segments) > 1:
+        raise _invalid_name(name, "below 'main' there are no branches")
     for segment in segments:
         if not _SEGMENT.fullmatch(segment) or not all(c.isalnum() or c in "._-" for c in segment):
             raise _invalid_name(name, "each part between slashes is letters, digits, '.', '-' and '_', and not empty")
@@ -85,7 +98,7 @@ def create_branch(store: GraphStore, name: str, source: str | None = None) -> No
         if store.schema.current() != schema:
             raise Conflict("another schema was accepted meanwhile", code="schema_changed", hint="retry")
     except Conflict:
-        store.tables.drop_branch(MANIFEST_DIR, branch)
+        drop_fork(store, MANIFEST_DIR, branch)
         raise
 
 
@@ -117,11 +130,15 @@ def _delete(store: GraphStore, branch: str, bound: str | None) -> None:
         if sidecar.branch == branch and store.sidecars.presumed_alive(sidecar):
             raise busy(sidecar, alive=True)  # Let a live writer of this branch finish first.
     owned = [entry for entry in store.manifests.fresh(branch).state.entries().values() if entry.branch == branch]
-    store.tables.drop_branch(MANIFEST_DIR, branch)
+    # The ref goes first. From then on the branch is gone, and whoever makes it anew waits for the files to go.
+    store.objects.delete(branch_ref_file(MANIFEST_DIR, branch))
     store.manifests.forget(branch)
+    store.manifests.remove_branch_files(branch)
     for entry in owned:
         try:
             fire("branch_delete.before_table_cleanup")
+            if store.manifests.has_branch(branch):
+                return  # It was made anew meanwhile, and its first writes take over what is left of the old one.
             drop_fork(store, entry.path, branch)
         except OmniError:
             continue  # The branch is gone; a fork left behind is removed by cleanup or by the next write.
@@ -152,7 +169,10 @@ def ensure_fork(store: GraphStore, branch: str | None, entry: TableEntry) -> Non
     The fork is not placed until the write is published. One that is there already and stands exactly where ours would
     is simply used; any other is an orphan, removed and forked anew [BRA-10].
     """
-    if branch is None or entry.branch == branch:
+    if branch is None:
+        return
+    refuse_moved(store, store.manifests.fresh(branch), entry, branch)
+    if entry.branch == branch:
         return
     for _ in range(2):
         forks = store.tables.branches(entry.path)
@@ -165,8 +185,24 @@ def ensure_fork(store: GraphStore, branch: str | None, entry: TableEntry) -> Non
         if branch in forks and _stands_where_ours_would(store, entry, forks[branch], branch):
             return
         fire("fork.before_reclaim")
-        _reclaim(store, entry.path, branch, forks)
+        with claimed_fork(store, entry, branch):
+            _refuse_if_placed(store, entry, branch)
+            _reclaim(store, entry.path, branch, forks)
     raise Conflict(f"branch '{branch}' of '{entry.table_key}' is being forked by others", code="table_commit_conflict")
+
+
+@contextlib.contextmanager
+def claimed_fork(store: GraphStore, entry: TableEntry, fork: str) -> Iterator[None]:
+    """Keep writers of other processes off a table's fork while it is removed: their sidecars and ours exclude each
+    other. What is asked about the fork must be asked inside."""
+    pin = Pin(entry.table_key, store.tables.uri(entry.path), entry.version, entry.version + 1, table_branch=fork)
+    operation_id = str(ULID())
+    with store.queues.in_flight(operation_id):
+        store.sidecars.arm(Sidecar(operation_id, 0, fork, None, "Mutation", (pin,)))
+        try:
+            yield
+        finally:
+            store.sidecars.disarm(operation_id)
 
 
 def _fork(store: GraphStore, path: str, source: str | None, version: int, branch: str) -> bool:
@@ -179,10 +215,11 @@ def _fork(store: GraphStore, path: str, source: str | None, version: int, branch
         store.tables.fork(path, source, version, branch)
         return True
     except OmniError:
-        if branch not in store.tables.branches(path):
-            pause(0.05)
-        if branch in store.tables.branches(path):
-            return False
+        deadline = time.monotonic() + LEASE_SECONDS
+        while time.monotonic() < deadline:
+            if branch in store.tables.branches(path):
+                return False
+            pause(0.1)
     remove_branch_files(store.objects, path, branch)
     store.tables.fork(path, source, version, branch)
     return True
@@ -228,7 +265,9 @@ def _reclaim(store: GraphStore, path: str, branch: str, forks: Mapping[str, Any]
 def _refuse_if_needed_elsewhere(store: GraphStore, path: str, branch: str) -> None:
     """An orphan that a sidecar covers, or that another branch's snapshot reads, is not ours to remove [BRA-18]."""
     for sidecar in store.sidecars.pending():
-        if any((pin.table_branch == branch and path in pin.table_path) for pin in sidecar.tables):
+        if store.queues.is_alive(sidecar.operation_id):
+            continue  # Of this process: it is the claim on this very fork, or waits for the queue that we hold.
+        if any((pin.table_branch == branch and table_path(pin.table_key) == path) for pin in sidecar.tables):
             raise busy(sidecar, alive=store.sidecars.presumed_alive(sidecar))
     for other in store.manifests.all_branches():
         for entry in store.manifests.fresh(other).state.entries().values():

@@ -12,6 +12,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from reference.errors import CommitConflict, Internal, NotFound, OmniError
 from reference.format.manifest import GraphCommit, TableEntry
 from reference.format.sidecar import WriterKind
 from reference.operations.branches import ensure_fork
@@ -77,7 +78,10 @@ def commit_changes(
     """Stage every table of a validated change set and commit them as one graph commit, under the tables' queues."""
     branch = changes.snapshot.branch
     with store.queues.hold([(key, branch) for key in changes.tables]):
-        works = tuple(_work(store, changes, change) for _, change in sorted(changes.tables.items()))
+        try:
+            works = tuple(_work(store, changes, change) for _, change in sorted(changes.tables.items()))
+        except NotFound as error:
+            raise _version_is_gone(store, changes, error) from error
         reads = changes.reads(catalog)
         intent = Intent(
             kind=kind,
@@ -91,6 +95,19 @@ def commit_changes(
             committed=committed,
         )
         return commit_graph(store, intent)
+
+
+def _version_is_gone(store: GraphStore, changes: ChangeSet, error: NotFound) -> OmniError:
+    """A version that the write builds on is not there: others moved on and cleaned up, or the graph is damaged."""
+    now = store.manifests.fresh(changes.snapshot.branch).snapshot().entries
+    if any(now.get(key) != changes.snapshot.entries.get(key) for key in changes.tables):
+        return CommitConflict("a table of this write", error.message, retryable=True)
+    return Internal(
+        f"the manifest pins a version that is not there: {error.message}",
+        code="head_behind_manifest",
+        details={"tables": sorted(changes.tables)},
+        hint="restore the table's files from a copy of the graph",
+    )
 
 
 def _work(store: GraphStore, changes: ChangeSet, change: TableChange) -> TableWork:

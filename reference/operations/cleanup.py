@@ -13,11 +13,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+from lance import LanceDataset
+
 from reference.errors import BadRequest, Conflict, OmniError
 from reference.failpoint import fire
 from reference.format.manifest import TableEntry
-from reference.operations.branches import drop_fork
+from reference.operations.branches import claimed_fork, drop_fork
 from reference.operations.merge import merge_bases
+from reference.operations.reading import is_blob
 from reference.protocol.manifests import Snapshot
 from reference.protocol.schema_lock import refuse_during_schema_apply
 from reference.protocol.store import GraphStore
@@ -106,9 +109,12 @@ def _reconcile(store: GraphStore, entry: TableEntry) -> str | None:
         for fork in sorted(store.tables.branches(entry.path), key=len, reverse=True):
             try:
                 with store.queues.hold([(entry.table_key, fork)]):
-                    if not _is_needed(store, entry, fork):
+                    if _is_needed(store, entry, fork):
+                        continue
+                    with claimed_fork(store, entry, fork):
                         fire("cleanup.reconcile_fork")
-                        drop_fork(store, entry.path, fork)
+                        if not _is_needed(store, entry, fork):
+                            drop_fork(store, entry.path, fork)
             except OmniError as error:
                 # A fork that another one starts from waits until that one is gone.
                 failed = failed if isinstance(error, Conflict) and error.code == "branch_in_use" else error.message
@@ -125,6 +131,7 @@ def _is_needed(store: GraphStore, entry: TableEntry, fork: str) -> bool:
     return any(
         (pin.table_key, pin.table_branch) == (entry.table_key, fork)
         for sidecar in store.sidecars.pending()
+        if not store.queues.is_alive(sidecar.operation_id)
         for pin in sidecar.tables
     )
 
@@ -141,6 +148,8 @@ def _collect(store: GraphStore, entry: TableEntry, policy: Policy, confirm: bool
             old = policy.old(store.tables.run(entry.table_key, handle.versions)) - {int(handle.version)}
             kept, first_needed = _kept(store, entry)
             goes = sorted(version for version in old - kept if version < first_needed)
+            if any(map(is_blob, handle.schema)) and not _all_ours(store, entry, handle):
+                goes = []  # Who wrote a row decides what its empty blob means, and only its version knows.
             if not goes:
                 return CleanupStats(entry.table_key, error=failed)
             run = handle.cleanup_old_versions if confirm else handle.explain_cleanup_old_versions
@@ -151,6 +160,11 @@ def _collect(store: GraphStore, entry: TableEntry, policy: Policy, confirm: bool
             return CleanupStats(entry.table_key, stats.bytes_removed, stats.old_versions, failed)
     except OmniError as error:
         return CleanupStats(entry.table_key, error=failed or error.message)
+
+
+def _all_ours(store: GraphStore, entry: TableEntry, handle: LanceDataset) -> bool:
+    versions = store.tables.run(entry.table_key, handle.versions)
+    return all(store.tables.is_ours(entry.path, None, int(version["version"])) for version in versions)
 
 
 def _kept(store: GraphStore, entry: TableEntry) -> tuple[set[int], int]:

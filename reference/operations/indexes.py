@@ -88,7 +88,8 @@ def stage_indexes(store: GraphStore, catalog: Catalog, entry: TableEntry) -> tup
     """Build what is missing or behind in one table; the moves commit it. An empty table needs none [IDX-04]."""
     if entry.row_count == 0 or entry.table_key not in catalog.table_keys():
         return [], []
-    handle = store.tables.open(entry.path, entry.branch, entry.version)
+    # Lance borrows a handle for as long as it builds, so a held one, which others read through, is not used.
+    handle = open_own(store, entry, entry.version)
     moves: list[Move] = []
     pending: list[PendingIndex] = []
     covered = covered_columns(store, entry.table_key, handle)

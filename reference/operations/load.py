@@ -80,6 +80,8 @@ def load(
 
     def plan() -> ChangeSet:
         snapshot = store.manifests.fresh(target).snapshot()
+        if store.schema.current().catalog is not catalog:
+            raise Conflict("another schema was accepted while records were read", code="schema_changed", hint="retry")
         if mode == "append":
             for key, table in records.tables.items():
                 _refuse_existing_ids(store, snapshot, key, table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reference.errors import Conflict, NotFound, OmniError
+from reference.errors import Conflict, Internal, NotFound, OmniError
 from reference.format.names import MANIFEST_DIR
 from reference.format.stamp import refuse_other_generations
 from reference.protocol.audit import AuditRow
@@ -17,11 +17,20 @@ def open_graph(store: GraphStore, *, read_only: bool) -> list[AuditRow]:
     recovered: list[AuditRow] = []
     if not read_only:
         recovered = sweep(store)
-        published = set(store.manifests.fresh(None).state.entries())
-        store.schema.resolve_staging_without_sidecar(published)
+        _resolve_staging(store)
         _complete_contract(store)
     read_schema(store)
     return recovered
+
+
+def _resolve_staging(store: GraphStore) -> None:
+    """Staged schema files that no writer stands behind. The sidecars are listed after the files are seen: an apply puts
+    its sidecar first, so one that is at it now is noticed and left alone."""
+    if not store.schema.staging_exists():
+        return
+    if any(sidecar.writer_kind == "SchemaApply" for sidecar in store.sidecars.pending()):
+        return
+    store.schema.resolve_staging_without_sidecar(set(store.manifests.fresh(None).state.entries()))
 
 
 def read_schema(store: GraphStore) -> None:
@@ -50,6 +59,12 @@ def _refuse_by_stamp(store: GraphStore) -> None:
     try:
         handle = store.tables.open_latest(MANIFEST_DIR, None)
     except NotFound as error:
+        if store.objects.exists(MANIFEST_DIR) or store.schema.any_exists():
+            raise Internal(
+                f"the graph at {store.root.uri} is damaged: its __manifest cannot be opened",
+                code="graph_damaged",
+                hint="restore it from a copy; init --force would remove what is left of it",
+            ) from error
         raise NotFound(
             f"there is no graph at {store.root.uri}: it has no __manifest",
             code="graph_not_found",

@@ -28,6 +28,7 @@ from reference.errors import Conflict, ExpectedVersionMismatch, InjectedFailure,
 from reference.failpoint import fire
 from reference.format.manifest import GraphCommit, ManifestState, TableEntry
 from reference.format.names import table_path
+from reference.format.schema_files import schema_file_texts
 from reference.format.values import blob_column
 from reference.operations.reading import is_blob, read_entry
 from reference.protocol.commit import Intent, TableWork, commit_graph, committing, with_retries
@@ -195,7 +196,9 @@ def stage_table(store: GraphStore, path: str, version: int, rows: pa.Table) -> S
 
 def _commit_at(store: GraphStore, path: str, version: int, staged: Staged, operation_id: str) -> None:
     landed = (
-        store.tables.commit_new(path, staged) if version == 0 else store.tables.commit(path, None, staged, operation_id)
+        store.tables.commit_new(path, staged, operation_id)
+        if version == 0
+        else store.tables.commit(path, None, staged, operation_id)
     )
     if landed.version != version + 1:
         raise ExpectedVersionMismatch(path, version, int(landed.version) - 1)
@@ -282,7 +285,7 @@ class _Steps:
         """The apply is visible. If finishing it fails, the sidecar stays, and the next open finishes it."""
         try:
             fire("schema_apply.after_manifest_commit")
-            self.store.schema.promote_staging()
+            self.store.schema.promote_staging(schema_file_texts(self.source, self.catalog))
             self.remove_old_versions()
             self.unlock()
         except OmniError as error:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 from lance import LanceDataset
@@ -35,11 +36,11 @@ from reference.errors import (
     RowLevelCasContention,
 )
 from reference.format.manifest import GraphCommit, TableEntry
-from reference.format.names import branch_label
+from reference.format.names import MANIFEST_DIR, branch_label
 from reference.format.sidecar import RECOVERY_ACTOR, Pin, Registration, Sidecar, Tombstone, WriterKind
 from reference.format.stamp import refuse_other_generations
 from reference.protocol.audit import read_audit
-from reference.protocol.manifests import Snapshot
+from reference.protocol.manifests import Held, Snapshot
 from reference.protocol.publish import Changes, Checked, Lineage
 from reference.protocol.queues import QueueKey
 from reference.protocol.recovery import heal, pause, undo
@@ -95,6 +96,11 @@ class Intent:
     published: Callable[[], None] | None = None
     withdrawn: Callable[[], None] | None = None
 
+    @cached_property
+    def lineage(self) -> Lineage:
+        """Minted once: a commit has one id, however often its publish is tried [PUB-09]."""
+        return Lineage(self.actor, self.merged_parent)
+
     def queues(self) -> list[QueueKey]:
         return [(work.table_key, work.branch) for work in self.works]
 
@@ -146,12 +152,22 @@ def _commit_armed(store: GraphStore, intent: Intent, sidecar: Sidecar) -> GraphC
         for work in intent.works:
             armed = store.sidecars.renew(armed)
             progress.landed.append(_move(store, work, armed.operation_id, progress))
+            armed = store.sidecars.renew(armed)  # A writer that was suspended may find its sidecar removed.
         if intent.kind == "BranchMerge":
             armed = store.sidecars.confirm(armed, {entry.table_key: entry.version for entry in progress.landed})
         if intent.committed is not None:
             progress.moved |= intent.kind == "SchemaApply"  # New tables and staged schema files are moves as well.
             intent.committed()
-        commit = _publish(store, intent, guarded, tuple(progress.landed))
+        while True:
+            try:
+                commit = _publish(store, intent, guarded, tuple(progress.landed))
+                break
+            except RowLevelCasContention:
+                # Only other tables of the branch are being written: to wait costs less than to take it all back.
+                progress.publishes += 1
+                if progress.publishes == PUBLISH_ROUNDS_MAX:
+                    raise
+                armed = store.sidecars.renew(armed)
     except OmniError as error:
         commit = _settle_failure(store, intent, armed, progress, error)
     except BaseException:
@@ -176,6 +192,7 @@ class _Progress:
     """How far a writer has come: whether a HEAD may have moved, and where each table landed."""
 
     moved: bool = False
+    publishes: int = 0
     landed: list[TableEntry] = field(default_factory=list)
 
 
@@ -192,7 +209,8 @@ def _guard(store: GraphStore, intent: Intent) -> Checked:
         actual = held.state.visible_version(work.table_key)
         if actual != work.base.version or held.state.latest(work.table_key) != work.base:
             raise ExpectedVersionMismatch(work.table_key, work.base.version, actual)
-        head = store.tables.head_version(work.base.path, work.branch, near=work.base.version)
+        refuse_moved(store, held, work.base, work.branch)
+        head = _head_of(store, work)
         if head != work.base.version:
             raise _drifted(store, intent, work, head)
     if intent.recheck is not None and any(
@@ -200,6 +218,31 @@ def _guard(store: GraphStore, intent: Intent) -> Checked:
     ):
         intent.recheck(held.snapshot())
     return checked
+
+
+def _head_of(store: GraphStore, work: TableWork) -> int:
+    if work.base.branch == work.branch:
+        return store.tables.head_version(work.base.path, work.branch, near=work.base.version)
+    try:
+        return int(store.tables.open_latest(work.base.path, work.branch).version)
+    except NotFound as error:
+        # A fork that is not placed yet belongs to nobody; what was staged in it went with it.
+        raise CommitConflict(f"the fork of '{work.table_key}'", error.message, retryable=True) from error
+
+
+def refuse_moved(store: GraphStore, held: Held, entry: TableEntry, branch: str | None) -> None:
+    """A branch of a graph that was moved or copied can be read and not written: Lance would go on reading, through
+    the addresses in the branch's versions, at the old place."""
+    if branch is None:
+        return
+    elsewhere = store.tables.is_moved(MANIFEST_DIR, held.handle)
+    if elsewhere or store.tables.is_moved(entry.path, store.tables.open(entry.path, entry.branch, entry.version)):
+        raise Conflict(
+            f"branch '{branch}' was made where this graph was before it was moved, and cannot be written here",
+            code="graph_moved",
+            details={"branch": branch},
+            hint="merge it into main where it was made, or export it and load it into a new branch",
+        )
 
 
 def _other_incarnation(intent: Intent) -> Conflict:
@@ -215,6 +258,9 @@ def _drifted(store: GraphStore, intent: Intent, work: TableWork, head: int) -> O
     pinned = work.base.version
     what = f"table '{work.table_key}' is at version {head}"
     details: dict[str, Any] = {"table_key": work.table_key, "head": head, "pinned": pinned}
+    actual = store.manifests.fresh(intent.branch).state.visible_version(work.table_key)
+    if actual != pinned:
+        return ExpectedVersionMismatch(work.table_key, pinned, actual)  # Another writer published between two looks.
     if head < pinned:
         return Internal(
             f"{what}, behind version {pinned} of the manifest", code="head_behind_manifest", details=details
@@ -263,21 +309,12 @@ def _publish(store: GraphStore, intent: Intent, guarded: Checked, landed: tuple[
         updates=(*landed, *intent.adopted, *intent.registered),
         tombstones=intent.tombstones,
     )
-    lineage = Lineage(intent.actor, intent.merged_parent)
-    checked: Checked | None = guarded
-    for rounds_left in reversed(range(PUBLISH_ROUNDS_MAX)):
-        try:
-            commit = store.publisher.publish(
-                intent.branch, changes, expected, lineage, checked=checked, recheck=intent.recheck
-            )
-            if commit is not None:
-                return commit
-        except RowLevelCasContention:
-            # Only other tables of the branch are being written: to wait costs less than to take everything back.
-            if rounds_left == 0:
-                raise
-            checked = None
-    raise Internal("a publish with lineage recorded no commit")
+    commit = store.publisher.publish(
+        intent.branch, changes, expected, intent.lineage, checked=guarded, recheck=intent.recheck
+    )
+    if commit is None:
+        raise Internal("a publish with lineage recorded no commit")
+    return commit
 
 
 def _settle_failure(
@@ -300,6 +337,8 @@ def _settle_failure(
         commit = _published_by_recovery(store, intent, sidecar, progress.landed) if lost else None
         if lost and commit is None:
             undo(store, sidecar)
+            # A recovery may have rolled it forward before the sidecar said that nobody should.
+            commit = _published_by_recovery(store, intent, sidecar, progress.landed)
     except OmniError as failure:
         raise pending from failure
     if not lost:
@@ -320,7 +359,16 @@ def _published_by_recovery(
         return None
     if any(state.versions.get(entry.table_key, {}).get(entry.version) != entry for entry in landed):
         return None
-    audited = {row.graph_commit_id for row in read_audit(store.tables, sidecar.operation_id)}
+    if any(state.latest(entry.table_key) != entry for entry in intent.registered):
+        return None
+    if any(state.latest(key) is not None for key in intent.tombstones):
+        return None
+    rows = read_audit(store.tables, sidecar.operation_id)
+    if any(row.recovery_kind != "RolledForward" for row in rows):
+        return None
+    if not rows and not (landed or intent.registered or intent.tombstones):
+        return None  # Nothing that could be compared, and nobody who says that it was finished.
+    audited = {row.graph_commit_id for row in rows}
     candidates = [
         commit
         for commit in state.commits()

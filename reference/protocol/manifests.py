@@ -153,11 +153,9 @@ class Manifests:
 
     def at_version(self, branch: str | None, version: int) -> Snapshot:
         """A branch's snapshot as of one manifest version [SNP-03]."""
-        self._incarnation(branch)
-        with self._lock:
-            held = self._held.get(branch)
-            if held is not None and held.version == version:
-                return held.snapshot()
+        held = self.fresh(branch)
+        if held.version == version:
+            return held.snapshot()
         try:
             handle = self._tables.open(MANIFEST_DIR, branch, version)
         except (NotFound, OverflowError) as error:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -39,6 +40,7 @@ from reference.protocol.sidecars import LEASE_SECONDS
 from reference.protocol.store import GraphStore
 
 ROUNDS_MAX = 20
+PATIENCE_SECONDS = 5 * LEASE_SECONDS
 
 Class = Literal[
     "NoMovement",
@@ -99,6 +101,8 @@ def undo(store: GraphStore, sidecar: Sidecar) -> None:
     First its sidecar is made one that nobody can roll forward, and is put back if another process removed it. From
     then on a crash leaves the move covered and on its way back [PUB-21, PUB-23].
     """
+    if sidecar.writer_kind == "SchemaApply":
+        store.schema.discard_staging()
     pins = tuple(replace(pin, post_commit_pin=pin.expected_version, confirmed_version=None) for pin in sidecar.tables)
     store.sidecars.put(replace(sidecar, tables=pins, schema_version=SIDECAR_SCHEMA_VERSION))
     recover(store, sidecar.operation_id, full=True, only_back=True)
@@ -142,25 +146,29 @@ def check_belongs(store: GraphStore, sidecar: Sidecar) -> None:
 
 def recover(store: GraphStore, operation_id: str, *, full: bool, only_back: bool = False) -> list[AuditRow]:
     """Deal with one operation, whose queues are held. Returns the audit row of what was done, if anything was."""
-    for _ in range(ROUNDS_MAX):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
         sidecar = store.sidecars.read(operation_id)
         if sidecar is None:
-            return []
-        if audited := read_audit(store.tables, operation_id):  # A crash came between the audit and the removal.
-            _finish_schema_apply(store, sidecar, audited[0].recovery_kind)
-            store.sidecars.remove(operation_id)
             return []
         if not store.manifests.has_branch(sidecar.branch):
             return [_discard_orphan(store, sidecar)]
         state = store.manifests.fresh(sidecar.branch).state
         observed = [observe(store, sidecar, pin, state) for pin in sidecar.tables]
+        audited = read_audit(store.tables, operation_id)
+        if audited and not any(table.drifted for table in observed):
+            # A crash came between the audit and the removal. Where a table has drifted, the writer was not dead when
+            # it was dealt with and has moved since: that is dealt with too, under the same audit row.
+            _finish_schema_apply(store, sidecar, audited[0].recovery_kind)
+            store.sidecars.remove(operation_id)
+            return []
         decision = decide(store, sidecar, state, observed)
         if decision == "Abort":
             if full:
                 raise _violated(sidecar, observed)
             return []
         try:
-            if decision == "Settled" and not only_back:
+            if decision == "Settled":
                 if not _is_being_recovered(state):
                     return [_settle(store, sidecar, state, observed)]
             elif decision == "RollForward" and not only_back:
@@ -182,6 +190,8 @@ def observe(store: GraphStore, sidecar: Sidecar, pin: Pin, state: ManifestState)
     try:
         head = store.tables.open_latest(table_path(pin.table_key), pin.table_branch).version
     except NotFound:
+        if pin.table_branch is None:
+            raise
         head = pinned  # The writer died before it forked the table: nothing has moved.
     verdict = classify(sidecar, pin, head, pinned)
     if (
@@ -232,7 +242,8 @@ def has_been_published(sidecar: Sidecar, state: ManifestState) -> bool:
         registered = all(state.latest(item.table_key) is not None for item in sidecar.additional_registrations)
         return registered and all(state.latest(item.table_key) is None for item in sidecar.tombstones)
     # A schema apply that touches no table leaves only its commit, and its lock kept everyone else's out.
-    return any(commit.created_at > sidecar.started_at for commit in state.commits())
+    commits = (commit for commit in state.commits() if commit.actor_id != RECOVERY_ACTOR)
+    return any(commit.created_at > sidecar.started_at for commit in commits)
 
 
 def _can_go_forward(store: GraphStore, sidecar: Sidecar) -> bool:
@@ -296,6 +307,8 @@ def _roll_back(store: GraphStore, sidecar: Sidecar) -> AuditRow:
         if drifted:
             store.sidecars.put_back(sidecar)  # Covers the restores, should a live writer have removed it.
         updates = [entry for entry in (_restore(store, sidecar, table) for table in drifted) if entry is not None]
+        if drifted:
+            store.sidecars.put_back(sidecar)  # And again, should it have done so only now.
         for table in drifted:
             outcomes.setdefault(table.pin.table_key, Outcome(table.pin.table_key, table.head, table.pinned))
         expected = {table.pin.table_key: table.pinned for table in drifted}
@@ -319,7 +332,7 @@ def _restore(store: GraphStore, sidecar: Sidecar, table: Observed) -> TableEntry
 
 def _settle(store: GraphStore, sidecar: Sidecar, state: ManifestState, observed: list[Observed]) -> AuditRow:
     """HEADs and pins agree and are past the intent: say which way it went, and clean up."""
-    forward = all(
+    forward = sidecar.writer_kind not in STRICT_KINDS + ("BranchMerge",) or all(
         published is not None and not _made_by_other(store, sidecar, table.pin, published.version)
         for table in observed
         for published in [_published_result(state, table.pin)]
@@ -363,11 +376,14 @@ def _publish(
 def _conclude(
     store: GraphStore, sidecar: Sidecar, kind: RecoveryKind, commit_id: str, outcomes: list[Outcome]
 ) -> AuditRow:
-    """Finish or discard a schema apply's files, record the audit row, then remove the sidecar."""
-    _finish_schema_apply(store, sidecar, kind)
+    """Put a schema apply's files in place, record the audit row, clear up, then remove the sidecar."""
+    if sidecar.writer_kind == "SchemaApply" and kind == "RolledForward":
+        store.schema.promote_staging(discard=False)  # Kept until the audit: it is what says which way this went.
     fire("recovery.record_audit")
     row = AuditRow(commit_id, kind, sidecar.actor_id, sidecar.operation_id, sidecar.writer_kind, tuple(outcomes))
-    append_audit(store.tables, row)
+    if not read_audit(store.tables, sidecar.operation_id):
+        append_audit(store.tables, row)
+    _finish_schema_apply(store, sidecar, kind)
     store.sidecars.remove(sidecar.operation_id)
     return row
 

@@ -7,6 +7,7 @@ never came: every cut in between can be told apart, and ends in the old schema o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reference.errors import Conflict, Internal, NotFound, OmniError
@@ -88,8 +89,10 @@ class SchemaFiles:
         try:
             return self._objects.read_versioned(SCHEMA_SOURCE_FILE)
         except NotFound as error:
-            raise NotFound(
-                "there is no graph here: _schema.pg is missing", code="graph_not_found", hint="run init first"
+            raise Internal(
+                f"the graph is damaged: {SCHEMA_SOURCE_FILE} is missing",
+                code="schema_source_missing",
+                hint="restore it from a copy of the graph",
             ) from error
 
     def _read(self, name: str) -> str | None:
@@ -162,19 +165,22 @@ class SchemaFiles:
             )
         return texts
 
-    def promote_staging(self) -> None:
+    def promote_staging(self, texts: Mapping[str, str] | None = None, *, discard: bool = True) -> None:
         """Make the staged schema the accepted one. Does nothing where that is done; goes on where it was cut.
+
+        A live writer knows its `texts`; whoever finishes for a dead one reads them from staging.
 
         Each file replaces the one that was there at the start, or none: a process that was suspended in between must
         not put its schema over one that was accepted meanwhile.
         """
         found = {name: self._read_versioned(name) for name in SCHEMA_FILES}
-        texts = self._staged_texts()
+        texts = self._staged_texts() if texts is None else texts
         if texts is not None:
             for name in SCHEMA_FILES:
                 if not self._replace(name, texts[name], found[name]):
                     return
-        self.discard_staging()
+        if discard:
+            self.discard_staging()
 
     def _read_versioned(self, name: str) -> tuple[str, str] | None:
         try:

@@ -17,7 +17,7 @@ import threading
 import time
 from dataclasses import replace
 
-from reference.errors import Conflict, NotFound, OmniError, StorageError
+from reference.errors import Conflict, NotFound, OmniError
 from reference.failpoint import fire
 from reference.format.names import RECOVERY_DIR, branch_label
 from reference.format.sidecar import Sidecar, decode_sidecar
@@ -38,7 +38,7 @@ class Sidecars:
     def __init__(self, objects: TextObjects, queues: Queues) -> None:
         self._objects = objects
         self._queues = queues
-        self._first_seen: dict[str, float] = {}
+        self._first_seen: dict[tuple[str, int], float] = {}
 
     def operation_ids(self) -> list[str]:
         """The pending operations, oldest first. A listing that fails is never taken for an empty one [REC-12]."""
@@ -84,7 +84,6 @@ class Sidecars:
         """Delete a sidecar."""
         fire("recovery.sidecar_delete")
         self._objects.delete(sidecar_file(operation_id))
-        self._first_seen.pop(operation_id, None)
 
     def disarm(self, operation_id: str) -> None:
         """Delete the sidecar of a write that is visible. Failure is recovery's business, not the caller's [REC-13]."""
@@ -119,7 +118,9 @@ class Sidecars:
     def _rivals(self, mine: Sidecar, watch: frozenset[str]) -> list[Sidecar]:
         listed = self.operation_ids()
         if mine.operation_id not in listed:
-            raise StorageError("the sidecar that was just written is not listed", code="sidecar_lost")
+            raise Conflict(
+                "another process took this writer for dead and removed its sidecar", code="sidecar_busy", hint="retry"
+            )
         others = (self.read(operation_id) for operation_id in listed if operation_id != mine.operation_id)
         return [other for other in others if other is not None and stands_in_the_way(mine, other, watch)]
 
@@ -133,7 +134,7 @@ class Sidecars:
         here = self._queues.is_alive(sidecar.operation_id)
         if here is not None:
             return here
-        seen = self._first_seen.setdefault(sidecar.operation_id, time.monotonic())
+        seen = self._first_seen.setdefault((sidecar.operation_id, sidecar.started_at), time.monotonic())
         age = (now_micros() - sidecar.started_at) / 1e6
         # A clock that is ahead of ours must not keep a dead writer alive for ever.
         return max(age, time.monotonic() - seen) < LEASE_SECONDS

@@ -22,7 +22,7 @@ from lance.fragment import write_fragments
 from lance.lance import _Session as Session
 
 from reference.errors import CommitConflict, Conflict, NotFound, OmniError, RowLevelCasContention, StorageError
-from reference.format.names import branch_location
+from reference.format.names import MAIN_BRANCH, branch_location
 from reference.storage.relocated import moved_bases, view_of
 from reference.storage.uris import GraphRoot
 
@@ -128,6 +128,10 @@ class Tables:
             bases = moved_bases(handle, path, self.uri(path))
             return view_of(handle, bases) if bases else handle
 
+    def is_moved(self, path: str, handle: LanceDataset) -> bool:
+        """Whether a version was written where the graph is not any more."""
+        return bool(moved_bases(handle, path, self.uri(path)))
+
     def _hold(self, path: str, branch: str | None, handle: LanceDataset) -> LanceDataset:
         with self._lock:
             self._held[(path, branch, handle.version)] = handle
@@ -162,7 +166,7 @@ class Tables:
 
     def create(self, path: str, schema: pa.Schema, rows: pa.Table | None = None) -> LanceDataset:
         """A new table with stable row ids."""
-        self.commit_new(path, self.stage_new(path, schema, rows))
+        self.commit_new(path, self.stage_new(path, schema, rows), "create")
         return self.open(path, None, 1)
 
     def stage_new(self, path: str, schema: pa.Schema, rows: pa.Table | None = None) -> Staged:
@@ -176,13 +180,14 @@ class Tables:
                 )
         return Staged(uri, Transaction(0, LanceOperation.Overwrite(schema, fragments)))
 
-    def commit_new(self, path: str, staged: Staged) -> LanceDataset:
+    def commit_new(self, path: str, staged: Staged, operation_id: str) -> LanceDataset:
         """Make a staged table exist. Of several that create one table, exactly one wins (trap 4)."""
+        staged.transaction.transaction_properties = {OPERATION_PROPERTY: operation_id}
         with translated(path):
             try:
                 landed = LanceDataset.commit(
                     staged.handle,
-                    staged.transaction.operation,
+                    staged.transaction,
                     max_retries=0,
                     enable_stable_row_ids=True,
                     storage_options=self._storage_options,
@@ -282,7 +287,10 @@ class Tables:
     def maker_of(self, path: str, branch: str | None, version: int) -> str | None:
         """Which operation of this engine made a version: "restore" for a rollback, None where another engine did."""
         with translated(branch_location(path, branch)):
-            transaction = self.open(path, branch, version).read_transaction(version)
+            try:
+                transaction = self.open(path, branch, version).read_transaction(version)
+            except TypeError:
+                return None  # pylance cannot represent a compaction that moved indexes.
         if transaction is None:
             return None
         if isinstance(transaction.operation, LanceOperation.Restore):
@@ -290,15 +298,15 @@ class Tables:
         return (transaction.transaction_properties or {}).get(OPERATION_PROPERTY)
 
     def is_ours(self, path: str, branch: str | None, version: int) -> bool:
-        """Whether this engine wrote a version. One that is cleaned up cannot be asked: then it counts as ours, because
-        only this engine writes empty blobs. What a fork inherited is asked for where it was written."""
-        forks = self.branches(path) if branch is not None else {}
-        while branch in forks and version <= forks[branch]["parent_version"]:
-            branch = forks[branch]["parent_branch"]
-        try:
-            return self.maker_of(path, branch, version) is not None
-        except (NotFound, StorageError):
-            return True
+        """Whether this engine wrote a version. One that is cleaned up cannot be asked: the oldest that is left speaks
+        for it, because cleanup removes nothing of a table with blobs in which another engine has written."""
+        for place in dict.fromkeys([branch, None]):
+            try:
+                return self.maker_of(path, place, version) is not None
+            except (NotFound, StorageError):
+                continue
+        oldest = self.run(path, self.open_latest(path, None).versions)[0]["version"]
+        return self.maker_of(path, None, int(oldest)) is not None
 
     # -- branches ----------------------------------------------------------------------------------------------------
 
@@ -318,6 +326,9 @@ class Tables:
     def drop_branch(self, path: str, branch: str) -> None:
         """Delete a branch as Lance does: refused while another branch was forked from it."""
         self.forget(branch, path)
+        if branch.split("/")[0] == MAIN_BRANCH:
+            # Lance takes `main/x` for the dataset itself, and would delete all of it.
+            raise NotFound(f"branch '{branch}' of {path} is not deleted through Lance", code="table_not_found")
         with translated(f"branch '{branch}' of {path}"):
             self.open_latest(path, None).branches.delete(branch)
 

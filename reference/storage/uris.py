@@ -80,6 +80,9 @@ def parse_root(text: str) -> GraphRoot:
 
 
 def _local(text: str) -> GraphRoot:
+    if "?" in text:
+        # Lance takes what follows for a query and would write beside the directory.
+        raise _invalid(text, "contains '?'", "choose a directory without it in its path")
     # POSIX lets a path begin with exactly two slashes and mean something else; nothing here does.
     path = "/" + os.path.abspath(text).lstrip("/")
     return GraphRoot("file", path, prefix=path.strip("/"))

@@ -18,6 +18,11 @@ from reference.tests.worker import race
 EIGHT_TYPES = "".join(f"node T{number} {{ name: String @key }}\n" for number in range(8))
 
 
+def assert_commits(graph: Graph, expected: int) -> None:
+    """One commit for each acknowledged write. Only a recovery, of a writer too slow for its lease, may add to that."""
+    assert len(graph.commits()) == expected or (graph.recoveries() and len(graph.commits()) > expected)
+
+
 def assert_sound(graph: Graph) -> None:
     """One linear chain, every commit row at the version it says, pins equal to HEADs, and every table writable."""
     commits = graph.commits()
@@ -38,7 +43,7 @@ def test_eight_writers_on_disjoint_tables_end_in_one_chain_of_eight(graph_root: 
     outcomes = race(graph_root.uri, graph_root.env, calls)
     assert [found.kind for worker in outcomes for found in worker] == ["ok"] * 8
     again = reopened(graph)
-    assert len(again.commits()) == 1 + 8
+    assert_commits(again, 1 + 8)
     assert [len(names(again, f"node:T{number}")) for number in range(8)] == [1] * 8
     assert_sound(again)
 
@@ -100,7 +105,7 @@ def test_racing_updates_of_one_row_are_serial_or_refused(graph_root: EmptyRoot) 
     again = reopened(graph)
     acknowledged = sum(found.kind == "ok" for worker in outcomes for found in worker)
     assert acknowledged >= 1
-    assert len(again.commits()) == 2 + acknowledged
+    assert_commits(again, 2 + acknowledged)
     assert again.read("node:Person")[0]["age"] in {10 * worker + call for worker in range(1, 5) for call in range(2)}
     assert_sound(again)
 

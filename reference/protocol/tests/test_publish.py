@@ -226,9 +226,10 @@ def test_a_table_ahead_of_its_pin_without_a_sidecar_is_not_written(graph: Graph)
 @pytest.mark.requirement("PUB-19")
 def test_a_table_behind_its_pin_is_an_internal_error(graph: Graph) -> None:
     graph.store.publisher.publish(None, Changes(updates=(entry(graph, 7),)), {}, Lineage())
-    with pytest.raises(OmniError) as refused:
+    with pytest.raises(Internal) as refused:
         graph.mutate([person("bea")])
-    assert isinstance(refused.value, Internal | StorageError) or refused.value.kind in ("internal", "not_found")
+    assert refused.value.code == "head_behind_manifest"
+    assert graph.store.sidecars.operation_ids() == []
 
 
 @pytest.mark.requirement("OPT-07", "COST-02")

@@ -10,20 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import lance
 import pyarrow as pa
 import pytest
 
-from failpoints.registry import armed, paused
-from reference.errors import Conflict, Internal, OmniError, OutcomePending, StorageError
+from failpoints.registry import armed
+from reference.errors import Conflict, Internal, OmniError, OutcomePending
 from reference.format.names import table_path
 from reference.format.sidecar import Pin, Sidecar, WriterKind
 from reference.graph import Graph
-from reference.protocol.publish import Changes, Lineage
-from reference.protocol.recovery import classify, recover
+from reference.protocol.recovery import classify
 from reference.tests.graphs import city, knows, names, new_graph, person, reopened, state_of
 
 OPERATION = "01M7GZSZTDJD97MA655G1X2CDR"
@@ -449,107 +447,3 @@ def test_an_outcome_that_is_open_has_a_kind_of_its_own(graph: Graph) -> None:
         graph.mutate([everyone])
     assert refused.value.kind != "outcome_pending"
     assert names(graph) == ["ann", "bea", "cyd"]
-
-
-# -- branches that go away under a writer --------------------------------------------------------------------------
-
-
-@pytest.mark.requirement("SNP-08", "PUB-21", "BRA-18")
-@pytest.mark.parametrize("strict", [False, True], ids=["insert", "update"])
-def test_a_branch_made_anew_under_a_writer_is_not_written_with_what_was_staged_for_the_old_one(
-    graph: Graph, strict: bool
-) -> None:
-    graph.branch_create("feat")
-    graph.mutate([person("cyd", 1)], branch="feat")
-    other = reopened(graph)
-
-    def replace_branch() -> None:
-        other.branch_delete("feat")
-        other.branch_create("feat")
-        other.mutate([person("dan", 1)], branch="feat")
-
-    update = {"op": "update", "type": "Person", "where": {"all": True}, "set": {"age": 9}}
-    with armed("recovery.sidecar_write", replace_branch, times=1):
-        if strict:
-            with pytest.raises(Conflict):
-                graph.mutate([update], branch="feat")
-        else:
-            graph.mutate([person("eve")], branch="feat")
-    again = reopened(graph)
-    assert names(again, branch="feat") == (["ann", "bea", "dan"] if strict else ["ann", "bea", "dan", "eve"])
-    again.mutate([person("fay")], branch="feat")
-    assert heads_equal_pins(again)
-
-
-@pytest.mark.requirement("BRA-13", "PUB-21", "REC-17")
-def test_a_branch_is_not_deleted_under_a_live_writer(graph: Graph) -> None:
-    graph.branch_create("feat")
-    other = reopened(graph)
-    writer = Thread(target=lambda: graph.mutate([person("cyd")], branch="feat"))
-    deleter = Thread(target=lambda: other.branch_delete("feat"))
-    with paused("mutation.post_finalize_pre_publisher") as point:
-        writer.start()
-        point.wait_arrived()
-        deleter.start()
-        deleter.join(timeout=0.2)
-        assert deleter.is_alive()
-        point.release()
-        writer.join()
-        deleter.join()
-    again = reopened(graph)
-    assert (again.branch_list(), again.recoveries()) == (["main"], [])
-    again.branch_create("feat")
-    again.mutate([person("dan")], branch="feat")
-    assert names(again, branch="feat") == ["ann", "bea", "dan"]
-
-
-@pytest.mark.requirement("PUB-21", "PUB-23")
-def test_a_writer_that_is_cut_by_the_store_puts_back_a_sidecar_that_others_removed(graph: Graph) -> None:
-    def removed() -> None:
-        for operation_id in graph.store.sidecars.operation_ids():
-            graph.store.objects.delete(f"__recovery/{operation_id}.json")
-        raise StorageError("the store went away")
-
-    with armed("mutation.post_finalize_pre_publisher", removed), pytest.raises(OutcomePending):
-        graph.mutate([person("cyd")])
-    assert len(graph.store.sidecars.operation_ids()) == 1
-    assert_settled(reopened(graph), "RolledForward")
-
-
-@pytest.mark.requirement("PUB-21", "PUB-23", "MRG-14")
-def test_a_writer_whose_publish_is_refused_takes_its_moves_back_at_once(graph: Graph) -> None:
-    other = reopened(graph)
-    before = state_of(graph)
-
-    def overtake() -> None:
-        entry = other.snapshot().entries["node:Person"]
-        moved = other.store.tables.restore(entry.path, None, entry.version, "01OTHER")
-        rows = int(moved.count_rows())
-        changes = Changes(updates=(replace(entry, version=int(moved.version), row_count=rows),))
-        other.store.publisher.publish(None, changes, {}, Lineage("rival"))
-
-    update = {"op": "update", "type": "Person", "where": {"all": True}, "set": {"age": 9}}
-    with armed("mutation.post_finalize_pre_publisher", overtake, times=1), pytest.raises(Conflict):
-        graph.mutate([update])
-    assert state_of(graph) == before
-    assert heads_equal_pins(graph)
-    assert graph.store.sidecars.operation_ids() == []
-    assert [row.recovery_kind for row in graph.recoveries()] == ["RolledBack"]
-
-
-@pytest.mark.requirement("PUB-22")
-def test_a_writer_that_was_rolled_forward_by_another_process_reports_success(graph: Graph) -> None:
-    other = reopened(graph)
-    with armed("mutation.post_finalize_pre_publisher", lambda: roll_forward(other), times=1):
-        result = graph.mutate([person("cyd")], actor="cyd")
-    assert names(graph) == ["ann", "bea", "cyd"]
-    assert result.commit == graph.commits()[-1]
-    assert result.commit is not None
-    assert result.commit.actor_id == "omnigraph:recovery"
-    assert_settled(graph, "RolledForward")
-
-
-def roll_forward(graph: Graph) -> None:
-    """What another process does that takes the writer for dead."""
-    for operation_id in graph.store.sidecars.operation_ids():
-        recover(graph.store, operation_id, full=False)
