@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -65,8 +64,13 @@ def read(
     """All rows of a table, by id: one JSON object per line, or with --json one array."""
     graph = open_for_reading(uri)
     snapshot = snapshot_of(graph, branch, version, commit)
-    with progress(f"reading {table_key}"), _suggesting(table_key, snapshot.entries):
-        rows = graph.read(table_key, snapshot)
+    likely = [key for key in (f"node:{table_key}", f"edge:{table_key}") if key in snapshot.entries]
+    with progress(f"reading {table_key}"):
+        try:
+            rows = graph.read(table_key, snapshot)
+        except NotFound as error:
+            error.hint = f"did you mean {' or '.join(likely)}?" if likely else error.hint
+            raise
     write_all([json_line(rows)] if as_json else map(json_line, rows))
 
 
@@ -81,21 +85,7 @@ def entity(
 ) -> None:
     """One row as JSON, or null if it is not there."""
     graph = open_for_reading(uri)
-    snapshot = snapshot_of(graph, branch, version, commit)
-    with _suggesting(table_key, snapshot.entries):
-        found = graph.entity_at(table_key, id, snapshot)
-    write(json_line(found))
-
-
-@contextmanager
-def _suggesting(table_key: str, tables: Iterable[str]) -> Iterator[None]:
-    """Who names a type gets told the table of that type, if there is one."""
-    try:
-        yield
-    except NotFound as error:
-        likely = [f"'{kind}:{table_key}'" for kind in ("node", "edge") if f"{kind}:{table_key}" in tables]
-        error.hint = f"did you mean {' or '.join(likely)}?" if likely else error.hint
-        raise
+    write(json_line(graph.entity_at(table_key, id, snapshot_of(graph, branch, version, commit))))
 
 
 def export(

@@ -298,15 +298,17 @@ class Tables:
         return (transaction.transaction_properties or {}).get(OPERATION_PROPERTY)
 
     def is_ours(self, path: str, branch: str | None, version: int) -> bool:
-        """Whether this engine wrote a version. One that is cleaned up cannot be asked: the oldest that is left speaks
-        for it, because cleanup removes nothing of a table with blobs in which another engine has written."""
-        for place in dict.fromkeys([branch, None]):
-            try:
-                return self.maker_of(path, place, version) is not None
-            except (NotFound, StorageError):
-                continue
-        oldest = self.run(path, self.open_latest(path, None).versions)[0]["version"]
-        return self.maker_of(path, None, int(oldest)) is not None
+        """Whether this engine wrote a version. What a fork inherited is asked for where it was written. One that is
+        cleaned up cannot be asked: the oldest that is left speaks for it, because cleanup removes nothing of a table
+        with blobs in which another engine has written."""
+        forks = self.branches(path) if branch is not None else {}
+        while branch in forks and version <= forks[branch]["parent_version"]:
+            branch = forks[branch]["parent_branch"]
+        try:
+            return self.maker_of(path, branch, version) is not None
+        except (NotFound, StorageError):
+            oldest = self.run(path, self.open_latest(path, None).versions)[0]["version"]
+            return self.maker_of(path, None, int(oldest)) is not None
 
     # -- branches ----------------------------------------------------------------------------------------------------
 

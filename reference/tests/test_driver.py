@@ -126,8 +126,9 @@ def test_several_handles_are_several_clients(client: Client, tmp_path: Path) -> 
         ("open", {"uri": 3}, "bad_argument"),
         ("init", {"uri": "x", "schema": "", "force": 1}, "bad_argument"),
         ("init", {"uri": "x", "schema": "", "colour": "red"}, "bad_argument"),
-        ("snapshot", {}, "handle_not_found"),
-        ("snapshot", {"handle": ["h1"]}, "handle_not_found"),
+        ("snapshot", {}, "bad_argument"),
+        ("snapshot", {"handle": ["h1"]}, "bad_argument"),
+        ("snapshot", {"handle": "h1"}, "handle_not_found"),
         ("open", {"uri": "/no/such/graph"}, "graph_not_found"),
     ],
 )
@@ -152,6 +153,41 @@ def test_a_line_that_is_no_request_is_answered_and_the_driver_goes_on(line: byte
     first, second = map(json.loads, answers.getvalue().splitlines())
     protocol.check_answer(None, first)
     assert first["error"]["code"] == "malformed_request" and second["seq"] == 2 and "ok" in second
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        (b'{"seq":3}', "'op' is missing"),
+        (b'{"seq":3,"op":1}', "'op' is not a string"),
+        (b'{"seq":3,"op":"hello","args":[]}', "'args' is not an object"),
+        (b'{"seq":3,"op":"hello","id":1}', "'id'"),
+        (b'{"seq":3,"op":"hello","seq":4}', "'seq' occurs twice"),
+        (b'{"seq":3,"op":"hello","args":' + b'{"a":' * 200 + b"1" + b"}" * 201, "nested deeper than 100 levels"),
+        (b"[" * 100_000, "nested deeper than 100 levels"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_malformed_request_is_told_what_is_wrong_with_it(line: bytes, named: str) -> None:
+    error = Session().answer(line)["error"]
+    assert (error["kind"], error["code"]) == ("bad_request", "malformed_request") and named in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "code"),
+    [
+        ("load", {"data": RECORDS, "mode": "merge", "actor": ""}, "invalid_actor"),
+        ("load", {"data": RECORDS, "mode": "merge", "actor": "omnigraph:recovery"}, "invalid_actor"),
+        ("cleanup", {"older_than_seconds": 10**20}, "bad_argument"),
+        ("cleanup", {"older_than_seconds": -1}, "bad_argument"),
+    ],
+)
+def test_an_argument_that_no_engine_could_take_is_a_bad_request(
+    client: Client, tmp_path: Path, op: str, args: dict[str, Any], code: str
+) -> None:
+    client.ok("init", uri=str(tmp_path), schema=SCHEMA)
+    error = client.error(op, handle=opened(client, tmp_path), **args)
+    assert (error["kind"], error["code"]) == ("bad_request", code)
 
 
 def test_an_error_nobody_foresaw_is_an_answer(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

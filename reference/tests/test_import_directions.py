@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROOMS = ("reference", "conformance", "failpoints", "cost_budgets", "fixtures")
 FILE_LINES_MAX = 500
-ENGINE_LINES_MAX = 7000
+ENGINE_LINES_MAX = 6000
 
 BASE = ("reference.errors", "reference.format", "reference.schema")
 FAILPOINTS = ("reference.failpoint", "failpoints.registry", "failpoints.names")
@@ -189,7 +189,7 @@ def test_every_file_of_the_engine_can_be_read_in_one_sitting() -> None:
 
 def test_the_engine_can_be_read_in_an_afternoon() -> None:
     """Lines of code: what explains them (docstrings, comments) and what spaces them out is free [decision 005]."""
-    beside = ("reference.pipeline", "reference.cli", "reference.driver")
+    beside = ("reference.pipeline", "reference.cli", "reference.driver", "reference.schema")
     lines = {
         name: code_lines(path) for name, path in modules() if below(name, ("reference",)) and not below(name, beside)
     }
