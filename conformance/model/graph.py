@@ -1,0 +1,304 @@
+"""The model: a graph as what it means, with nothing of how it is stored.
+
+A state is every table's rows by id. A commit is a state and its parents; a branch is a line of commits. Every operation
+either makes one commit, or is refused and changes nothing. Nothing here ever changes a state: a new one is made.
+
+What an engine decides by itself, the model is told: the ids of its commits (`identify`), the ids that it gave to new
+rows (`learn_ids`), and its commits that change no row, as of optimize or of a recovery (`maintain`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+from conformance.model.branch_names import branch_name, refuse_internal
+from conformance.model.diff import Change, changes
+from conformance.model.errors import Refusal, bad_request
+from conformance.model.merge import Commit, merge_base, merge_states
+from conformance.model.mutation import Mutation, check_shape
+from conformance.model.records import read_records
+from conformance.model.schema import schema_from_ir
+from conformance.model.validate import Rows, State, violations
+from conformance.model.values import export_line, shown_row
+
+MAIN: Final = "main"
+NEW_ID: Final = "new row "
+LoadMode = Literal["append", "merge", "overwrite"]
+Outcome = Literal["already_up_to_date", "fast_forward", "merged"]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a load did."""
+
+    branch_created: bool
+    nodes_loaded: int
+    edges_loaded: int
+    commit: Commit
+
+
+@dataclass(frozen=True)
+class Mutated:
+    """What a mutation did; no commit if it touched nothing [LIN-03]."""
+
+    affected_nodes: int
+    affected_edges: int
+    commit: Commit | None
+
+
+@dataclass(frozen=True)
+class Merged:
+    """How a merge ended; no commit if the target had everything already [MRG-01]."""
+
+    outcome: Outcome
+    commit: Commit | None
+
+
+@dataclass(frozen=True)
+class Branch:
+    """The branch it was made from, and its commits by number: those of its source up to then, and its own."""
+
+    source: str | None
+    history: tuple[int, ...]
+
+
+class Model:
+    """A graph in memory."""
+
+    def __init__(self, ir: Mapping[str, Any]) -> None:
+        """An empty graph, for a schema as its compiled IR."""
+        self.schema = schema_from_ir(ir)
+        self._commits: dict[int, Commit] = {}
+        self._branches: dict[str, Branch] = {MAIN: Branch(None, ())}
+        self._new_ids = 0
+        self._commit(MAIN, (), {key: {} for key in self.schema.types})
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def head(self, branch: str = MAIN) -> Commit:
+        return self._commits[self._branch(branch).history[-1]]
+
+    def commits(self, branch: str = MAIN) -> list[Commit]:
+        """The lineage of a branch, oldest first [LIN-10]."""
+        return [self._commits[number] for number in self._branch(branch).history]
+
+    def commit(self, commit_id: str) -> Commit:
+        """A commit that some branch still has [LIN-10]."""
+        for commit in self._known().values():
+            if commit.commit_id == commit_id:
+                return commit
+        raise Refusal("not_found", "commit_not_found", f"no branch has a commit {commit_id!r}")
+
+    def parents(self, commit: Commit) -> list[Commit]:
+        """What a commit was made from: for a merge the target's head, then the source's [LIN-09]."""
+        return [self._commits[number] for number in commit.parents]
+
+    def state(self, branch: str = MAIN, *, commit: str | None = None) -> State:
+        """The rows of a branch now, or as of a commit [SNP-04]."""
+        return self.head(branch).state if commit is None else self.commit(commit).state
+
+    def read(self, table_key: str, branch: str = MAIN, *, commit: str | None = None) -> list[dict[str, Any]]:
+        """All rows of a table by id, as JSON."""
+        rows = self._table(self.state(branch, commit=commit), table_key)
+        return [shown_row(self.schema.types[table_key], row) for _, row in sorted(rows.items())]
+
+    def entity_at(
+        self, table_key: str, row_id: str, branch: str = MAIN, *, commit: str | None = None
+    ) -> dict[str, Any] | None:
+        """One row as JSON; None where the table or the row is not there [SNP-06]."""
+        row = self.state(branch, commit=commit).get(table_key, {}).get(row_id)
+        return None if row is None else shown_row(self.schema.types[table_key], row)
+
+    def export(
+        self,
+        branch: str = MAIN,
+        *,
+        commit: str | None = None,
+        types: Sequence[str] = (),
+        tables: Sequence[str] = (),
+    ) -> str:
+        """The rows as JSON lines, tables by key and rows by id [EXP-01, EXP-02, EXP-04]."""
+        state = self.state(branch, commit=commit)
+        wanted = {f"{kind}:{name}" for name in types for kind in ("node", "edge")} | set(tables)
+        unknown = set(tables) - state.keys() | {
+            name for name in types if not {f"node:{name}", f"edge:{name}"} & state.keys()
+        }
+        if unknown:
+            raise bad_request("unknown_export", f"there is nothing to export called {sorted(unknown)[0]!r}")
+        keys = [key for key in self.schema.types if key in wanted or not (types or tables)]
+        lines = (export_line(self.schema.types[key], row) for key in keys for _, row in sorted(state[key].items()))
+        return "".join(f"{line}\n" for line in lines)
+
+    def diff(self, older: State, newer: State) -> list[Change]:
+        """The rows that differ between two states, by table and id [CHG-01, CHG-03]."""
+        return [change for key in self.schema.types for change in changes(key, older[key], newer[key])]
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def load(self, data: str, *, mode: LoadMode, branch: str = MAIN, base: str | None = None) -> Loaded:
+        """Load records. A missing branch is made from `base` first, and stays if the load is refused [LOD-12]."""
+        refuse_internal(branch)
+        if mode not in ("append", "merge", "overwrite"):
+            raise bad_request("invalid_mode", f"{mode!r} is not a mode")
+        created = base is not None and branch not in self._branches
+        if created:
+            self.branch_create(branch, base or MAIN)
+        records = read_records(self.schema, data, self._new_id)
+        loaded: dict[str, dict[str, Any]] = {owner.table_key: {} for owner, _ in records}
+        for owner, row in records:
+            if row["id"] in loaded[owner.table_key]:
+                raise bad_request("unique_violation", f"{owner.table_key} {row['id']!r} is given twice")
+            loaded[owner.table_key][str(row["id"])] = row
+        before = self.head(branch).state
+        after = dict(before)
+        for key, rows in loaded.items():
+            if mode == "append" and rows.keys() & before[key].keys():
+                raise bad_request("row_exists", f"{key} has some of these rows already")
+            after[key] = rows if mode == "overwrite" else {**before[key], **rows}
+        self._refuse_violations(before, after)
+        commit = self._commit(branch, (self.head(branch).number,), after)
+        kinds = [owner.kind for owner, _ in records]
+        return Loaded(created, kinds.count("node"), kinds.count("edge"), commit)
+
+    def mutate(self, statements: Sequence[Any], *, branch: str = MAIN, now_millis: int = 0) -> Mutated:
+        """Run statements one after the other and commit what they made of the branch [MUT]."""
+        check_shape(statements)
+        refuse_internal(branch)
+        head = self.head(branch)
+        mutation = Mutation(self.schema, head.state, self._new_id, now_millis)
+        for statement in statements:
+            mutation.run(statement)
+        self._refuse_violations(head.state, mutation.tables)
+        nodes, edges = mutation.affected["node"], mutation.affected["edge"]
+        commit = self._commit(branch, (head.number,), mutation.tables) if nodes or edges else None
+        return Mutated(nodes, edges, commit)
+
+    def merge(self, source: str, target: str) -> Merged:
+        """Apply to the target what the source has changed since the two last met [MRG]."""
+        refuse_internal(source, target)
+        if source == target:
+            raise bad_request("same_branch", "a branch cannot be merged into itself")
+        theirs, ours = self.head(source), self.head(target)
+        base = merge_base(self._known(), theirs.number, ours.number)
+        if base is None:
+            raise bad_request("no_common_ancestor", "the two branches have no commit in common")
+        if base.number == theirs.number:
+            return Merged("already_up_to_date", None)
+        after, conflicts = merge_states(base.state, theirs.state, ours.state)
+        conflicts = conflicts or violations(self.schema, ours.state, after)
+        if conflicts:
+            raise Refusal("conflict", "merge_conflicts", "the branches conflict", tuple(sorted(set(conflicts))))
+        commit = self._commit(target, (ours.number, theirs.number), after)
+        return Merged("fast_forward" if base.number == ours.number else "merged", commit)
+
+    # -- branches ------------------------------------------------------------------------------------------------
+
+    def branch_list(self) -> list[str]:
+        return sorted(self._branches)
+
+    def branch_create(self, name: str, source: str = MAIN) -> None:
+        """A branch at the head of another [BRA-01]."""
+        branch = branch_name(name)
+        refuse_internal(source)
+        if branch in self._branches:
+            raise Refusal("conflict", "branch_exists", f"there is a branch {branch!r} already")
+        self._branches[branch] = Branch(source, self._branch(source).history)
+
+    def branch_delete(self, name: str) -> None:
+        """Remove a branch that no other was made from; commits that only it had are gone [BRA-12]."""
+        refuse_internal(name)
+        if name.strip() == MAIN:
+            raise bad_request("invalid_branch_name", "main cannot be deleted")
+        self._branch(name.strip())
+        children = [child for child, branch in self._branches.items() if branch.source == name.strip()]
+        if children:
+            raise Refusal("conflict", "branch_in_use", f"{children[0]!r} depends on {name!r}")
+        del self._branches[name.strip()]
+
+    # -- what the engine decides -----------------------------------------------------------------------------------
+
+    def identify(self, commit: Commit, commit_id: str, manifest_version: int, created_at: int = 0) -> None:
+        """What the engine calls a commit: time travel finds it by that, and the order of commits follows it."""
+        self._commits[commit.number] = replace(
+            self._commits[commit.number],
+            commit_id=commit_id,
+            manifest_version=manifest_version,
+            created_at=created_at,
+        )
+
+    def maintain(self, branch: str = MAIN) -> Commit:
+        """A commit of the engine that changes no row: optimize, indexes, repair, recovery."""
+        head = self.head(branch)
+        return self._commit(branch, (head.number,), head.state)
+
+    def learn_ids(self, branch: str, export: str) -> None:
+        """Take over the ids that the engine gave to the new rows of the last commit, from its export of the branch.
+
+        A new row and one of the engine's that the model does not know are the same when all else of them is. Rows
+        that find no partner keep their names, and the exports will differ.
+        """
+        head = self.head(branch)
+        state = {key: dict(rows) for key, rows in head.state.items()}
+        named = _ids_by_content(export)
+        for key, rows in state.items():
+            for old in [row_id for row_id in rows if row_id.startswith(NEW_ID)]:
+                content = _without_id(json.loads(export_line(self.schema.types[key], rows[old])))
+                partners = [row_id for row_id in named.get((key, content), []) if row_id not in rows]
+                if partners:
+                    rows[partners[0]] = MappingProxyType({**rows.pop(old), "id": partners[0]})
+        self._commits[head.number] = replace(head, state=_frozen(state))
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _branch(self, name: str) -> Branch:
+        if name not in self._branches:
+            raise Refusal("not_found", "branch_not_found", f"there is no branch {name!r}")
+        return self._branches[name]
+
+    def _table(self, state: State, table_key: str) -> Rows:
+        if table_key not in state:
+            raise Refusal("not_found", "table_not_found", f"there is no table {table_key!r}")
+        return state[table_key]
+
+    def _known(self) -> dict[int, Commit]:
+        """The commits of all branches. Those of a deleted branch that no other was made from are not known."""
+        return {number: self._commits[number] for branch in self._branches.values() for number in branch.history}
+
+    def _commit(self, branch: str, parents: tuple[int, ...], state: State) -> Commit:
+        number = len(self._commits)
+        version = self._commits[parents[0]].manifest_version + 1 if parents else 1
+        commit = Commit(number, branch, parents, _frozen(state), f"commit {number}", version)
+        self._commits[number] = commit
+        before = self._branches[branch]
+        self._branches[branch] = replace(before, history=(*before.history, number))
+        return commit
+
+    def _refuse_violations(self, before: State, after: State) -> None:
+        for violation in violations(self.schema, before, after):
+            raise bad_request(violation.kind, f"{violation.table_key} {violation.row_id!r} breaks a rule")
+
+    def _new_id(self) -> str:
+        self._new_ids += 1
+        return f"{NEW_ID}{self._new_ids}"
+
+
+def _frozen(state: State) -> State:
+    return MappingProxyType({key: MappingProxyType(dict(rows)) for key, rows in state.items()})
+
+
+def _ids_by_content(export: str) -> dict[tuple[str, str], list[str]]:
+    found: dict[tuple[str, str], list[str]] = {}
+    for line in filter(None, export.split("\n")):  # Text in a line may hold other line ends.
+        record = json.loads(line)
+        key = f"node:{record['type']}" if "type" in record else f"edge:{record['edge']}"
+        found.setdefault((key, _without_id(record)), []).append(record["data"]["id"])
+    return found
+
+
+def _without_id(record: dict[str, Any]) -> str:
+    data = {name: value for name, value in record["data"].items() if name != "id"}
+    return json.dumps({**record, "data": data})
