@@ -209,7 +209,8 @@ class _Run:
         return values.literal(prop, self._with_now(prop, value), place)
 
     def _with_now(self, prop: Property | None, value: Any) -> Any:
-        if value == {"now": True} and prop is not None and not prop.type.is_list:
+        asks = type(value) is dict and list(value) == ["now"] and value["now"] is True
+        if asks and prop is not None and not prop.type.is_list:
             if prop.type.scalar == "DateTime":
                 return self.now_millis
             if prop.type.scalar == "Date":

@@ -56,15 +56,17 @@ class OptimizeStats:
 def optimize(store: GraphStore, catalog: Catalog) -> list[OptimizeStats]:
     """Optimize every table of main, then `__manifest`."""
     refuse_during_schema_apply(store.manifests, "optimize")
-    refuse_pending(store, "optimize")
+    refuse_pending(store, "optimize", but_live=True)
     keys = [key for key in store.manifests.fresh(None).state.entries() if key in catalog.table_keys()]
     tables = [_retried(partial(_optimize_table, store, catalog, key)) for key in keys]
     return [*tables, _retried(partial(_optimize_manifest, store))]
 
 
-def refuse_pending(store: GraphStore, operation: str) -> None:
-    """Maintenance does not touch a graph that recovery still has to deal with [REC-26]."""
-    pending = store.sidecars.pending()
+def refuse_pending(store: GraphStore, operation: str, *, but_live: bool = False) -> None:
+    """Maintenance does not touch a graph that recovery still has to deal with [REC-26]. Writers of this process that
+    are under way need none, and whoever arms for each table waits for them there."""
+    found = store.sidecars.pending()
+    pending = [sidecar for sidecar in found if not (but_live and store.queues.is_alive(sidecar.operation_id))]
     if pending:
         raise Conflict(
             f"{operation} must wait: {len(pending)} write(s) of unknown outcome are pending",

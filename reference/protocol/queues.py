@@ -7,11 +7,13 @@ sorted order, so two writers over the same tables cannot wait for each other.
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 QueueKey = tuple[str, str | None]
 SCHEMA_APPLY_QUEUE: QueueKey = ("__schema_apply__", None)
+ENDED_REMEMBERED_MAX = 10_000
 
 
 class Queues:
@@ -21,7 +23,7 @@ class Queues:
         self._guard = threading.Lock()
         self._locks: dict[QueueKey, threading.RLock] = {}
         self._in_flight: set[str] = set()
-        self._ended: set[str] = set()
+        self._ended: OrderedDict[str, None] = OrderedDict()
 
     @contextmanager
     def hold(self, keys: Iterable[QueueKey]) -> Iterator[None]:
@@ -48,7 +50,9 @@ class Queues:
         finally:
             with self._guard:
                 self._in_flight.discard(operation_id)
-                self._ended.add(operation_id)
+                self._ended[operation_id] = None
+                while len(self._ended) > ENDED_REMEMBERED_MAX:
+                    self._ended.popitem(last=False)  # Its sidecar, if it left one, counts as a stranger's then.
 
     def is_alive(self, operation_id: str) -> bool | None:
         """True or False for operations of this process; None for those of others: nobody here can know."""
