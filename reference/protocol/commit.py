@@ -395,12 +395,20 @@ def with_retries(store: GraphStore, attempt: Callable[[], Answer], *, strict: bo
         try:
             return attempt()
         except Conflict as error:
+            if error.code == "recovery_pending" and _dealt_with(store, error.details["operation_id"]):
+                continue
             waited = time.monotonic() - started
             passing = error.code == "head_ahead_of_manifest" and waited < DRIFT_PATIENCE_SECONDS
             if waited > RETRY_SECONDS_MAX or not (error.code in retryable or passing):
                 raise
             _let_pass(store, error.details.get("operation_id"))
         heal(store)
+
+
+def _dealt_with(store: GraphStore, rival: str) -> bool:
+    """Whether a rival that has turned out to be dead could be rolled forward, or is gone by itself."""
+    heal(store)
+    return not store.sidecars.exists(rival)
 
 
 def _let_pass(store: GraphStore, rival: str | None) -> None:

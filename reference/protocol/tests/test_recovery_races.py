@@ -16,7 +16,7 @@ from failpoints.registry import armed, paused
 from reference.errors import Conflict, OmniError, OutcomePending, StorageError
 from reference.graph import Graph
 from reference.protocol import recovery
-from reference.protocol.publish import Changes, Lineage
+from reference.protocol.publish import Changes, Lineage, now_micros
 from reference.protocol.recovery import recover
 from reference.protocol.tests.test_recovery import assert_settled, cut, forge, heads_equal_pins, move_head
 from reference.tests.graphs import knows, names, new_graph, person, reopened, state_of
@@ -220,3 +220,15 @@ def test_a_table_that_moved_by_two_under_an_audited_sidecar_is_rolled_back_too(g
     again = reopened(graph)
     assert state_of(again) == before
     assert_settled(again, "RolledBack")
+
+
+@pytest.mark.requirement("REC-06", "PUB-21")
+@pytest.mark.parametrize("name", ["00000000000000000000000000", "7ZZZZZZZZZZZZZZZZZZZZZZZZZ"], ids=["older", "younger"])
+def test_a_write_outlives_a_rival_that_died_a_moment_ago(graph: Graph, name: str) -> None:
+    """Its sidecar is too young to be touched when the write begins, and is rolled forward when its lease is over."""
+    sidecar = forge(graph, operation_id=name, started_at=now_micros())
+    move_head(graph)
+    graph.mutate([person("cyd")])
+    assert names(graph) == ["ann", "bea", "cyd", "moved0"]
+    assert [row.operation_id for row in graph.recoveries()] == [sidecar.operation_id]
+    assert_settled(graph, "RolledForward")
