@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ulid import ULID
@@ -185,22 +185,29 @@ def ensure_fork(store: GraphStore, branch: str | None, entry: TableEntry) -> Non
         if branch in forks and _stands_where_ours_would(store, entry, forks[branch], branch):
             return
         fire("fork.before_reclaim")
-        with claimed_fork(store, entry, branch):
+        with claimed_fork(store, entry, branch) as still_claimed:
             _refuse_if_placed(store, entry, branch)
+            still_claimed()
             _reclaim(store, entry.path, branch, forks)
     raise Conflict(f"branch '{branch}' of '{entry.table_key}' is being forked by others", code="table_commit_conflict")
 
 
 @contextlib.contextmanager
-def claimed_fork(store: GraphStore, entry: TableEntry, fork: str) -> Iterator[None]:
+def claimed_fork(store: GraphStore, entry: TableEntry, fork: str) -> Iterator[Callable[[], None]]:
     """Keep writers of other processes off a table's fork while it is removed: their sidecars and ours exclude each
-    other. What is asked about the fork must be asked inside."""
+    other. What is asked about the fork must be asked inside, and then whether the claim is still young: one that others
+    may take for dead is given up."""
     pin = Pin(entry.table_key, store.tables.uri(entry.path), entry.version, entry.version + 1, table_branch=fork)
     operation_id = str(ULID())
     with store.queues.in_flight(operation_id):
-        store.sidecars.arm(Sidecar(operation_id, 0, fork, None, "Mutation", (pin,)))
+        claim = store.sidecars.arm(Sidecar(operation_id, 0, fork, None, "Mutation", (pin,)))
+
+        def still_claimed() -> None:
+            if store.sidecars.renew(claim) is not claim:
+                raise busy(claim, alive=True)
+
         try:
-            yield
+            yield still_claimed
         finally:
             store.sidecars.disarm(operation_id)
 

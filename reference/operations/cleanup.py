@@ -111,9 +111,10 @@ def _reconcile(store: GraphStore, entry: TableEntry) -> str | None:
                 with store.queues.hold([(entry.table_key, fork)]):
                     if _is_needed(store, entry, fork):
                         continue
-                    with claimed_fork(store, entry, fork):
+                    with claimed_fork(store, entry, fork) as still_claimed:
                         fire("cleanup.reconcile_fork")
                         if not _is_needed(store, entry, fork):
+                            still_claimed()
                             drop_fork(store, entry.path, fork)
             except OmniError as error:
                 # A fork that another one starts from waits until that one is gone.

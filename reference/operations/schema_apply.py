@@ -35,7 +35,7 @@ from reference.protocol.commit import Intent, TableWork, commit_graph, committin
 from reference.protocol.manifests import Snapshot
 from reference.protocol.queues import SCHEMA_APPLY_QUEUE
 from reference.protocol.recovery import heal
-from reference.protocol.schema_files import Accepted
+from reference.protocol.schema_files import Accepted, InPlace
 from reference.protocol.schema_lock import refuse_during_schema_apply, release_schema_lock, take_schema_lock
 from reference.protocol.store import GraphStore
 from reference.schema.compiler import compile_schema
@@ -235,6 +235,7 @@ class _Steps:
     staged: StagedTables
     emptied: list[str]
     locked: bool = False
+    replaces: InPlace | None = None
 
     def intent(self) -> Intent:
         entries = self.planned.entries
@@ -265,6 +266,7 @@ class _Steps:
             raise
         _refuse_branches(self.store)
         self.keep_lease(self.store.manifests.fresh(None).snapshot())
+        self.replaces = self.store.schema.in_place()
         if self.store.schema.reload().source != self.accepted.source:
             raise _lost_lease("another schema was accepted")
 
@@ -285,7 +287,7 @@ class _Steps:
         """The apply is visible. If finishing it fails, the sidecar stays, and the next open finishes it."""
         try:
             fire("schema_apply.after_manifest_commit")
-            self.store.schema.promote_staging(schema_file_texts(self.source, self.catalog))
+            self.store.schema.promote_staging(schema_file_texts(self.source, self.catalog), self.replaces)
             self.remove_old_versions()
             self.unlock()
         except OmniError as error:
@@ -305,7 +307,7 @@ class _Steps:
                 continue  # The drop is done; what is left of old versions is cleanup's to remove.
 
     def unlock(self) -> None:
-        if self.locked:
+        if self.locked and self.store.sidecars.exists(self.operation_id):  # Else recovery has released it.
             release_schema_lock(self.store.tables, self.store.manifests)
             self.locked = False
 

@@ -169,7 +169,10 @@ def _commit_armed(store: GraphStore, intent: Intent, sidecar: Sidecar) -> GraphC
                     raise
                 armed = store.sidecars.renew(armed)
     except OmniError as error:
+        # Published after all, by a recovery: it has also done what comes after the publish.
         commit = _settle_failure(store, intent, armed, progress, error)
+        store.sidecars.disarm(armed.operation_id)
+        return commit
     except BaseException:
         if not progress.moved:
             _withdraw(store, intent, armed)

@@ -193,6 +193,8 @@ def observe(store: GraphStore, sidecar: Sidecar, pin: Pin, state: ManifestState)
         if pin.table_branch is None:
             raise
         head = pinned  # The writer died before it forked the table: nothing has moved.
+    if entry is not None and entry.branch != pin.table_branch and head < pinned:
+        head = pinned  # A fork that was never placed and began elsewhere says nothing about this writer.
     verdict = classify(sidecar, pin, head, pinned)
     if (
         verdict == "RolledPastExpected"

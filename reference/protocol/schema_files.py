@@ -18,6 +18,9 @@ from reference.schema.ir import catalog_from_ir, ir_hash, parse_ir, schema_ir
 from reference.schema.types import Catalog
 from reference.storage.objects import TextObjects
 
+# Each schema file's text and token; None for one that is missing.
+InPlace = Mapping[str, tuple[str, str] | None]
+
 
 @dataclass(frozen=True)
 class Accepted:
@@ -165,15 +168,22 @@ class SchemaFiles:
             )
         return texts
 
-    def promote_staging(self, texts: Mapping[str, str] | None = None, *, discard: bool = True) -> None:
+    def in_place(self) -> InPlace:
+        """The three files as they are now, each with its token."""
+        return {name: self._read_versioned(name) for name in SCHEMA_FILES}
+
+    def promote_staging(
+        self, texts: Mapping[str, str] | None = None, found: InPlace | None = None, *, discard: bool = True
+    ) -> None:
         """Make the staged schema the accepted one. Does nothing where that is done; goes on where it was cut.
 
-        A live writer knows its `texts`; whoever finishes for a dead one reads them from staging.
+        A live writer knows its `texts`, and what it `found` in place when it took the lock; whoever finishes for a dead
+        one reads both now.
 
         Each file replaces the one that was there at the start, or none: a process that was suspended in between must
         not put its schema over one that was accepted meanwhile.
         """
-        found = {name: self._read_versioned(name) for name in SCHEMA_FILES}
+        found = self.in_place() if found is None else found
         texts = self._staged_texts() if texts is None else texts
         if texts is not None:
             for name in SCHEMA_FILES:
