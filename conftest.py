@@ -7,9 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from fixtures.stores import EmptyRoot, moto
 from fixtures.stores.moto import MotoStore
+
+# The same examples in every run, and none that fails because the machine is busy: slowness is not an error here.
+settings.register_profile(
+    "touchstone", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("touchstone")
 
 
 @pytest.fixture(scope="session", autouse=True)
