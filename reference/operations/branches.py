@@ -131,7 +131,6 @@ def _delete(store: GraphStore, branch: str, bound: str | None) -> None:
             raise busy(sidecar, alive=True)  # Let a live writer of this branch finish first.
     owned = [entry for entry in store.manifests.fresh(branch).state.entries().values() if entry.branch == branch]
     # The ref goes first. From then on the branch is gone, and whoever makes it anew waits for the files to go.
-    store.objects.delete(branch_ref_file(MANIFEST_DIR, branch))
     store.manifests.forget(branch)
     store.manifests.remove_branch_files(branch)
     for entry in owned:

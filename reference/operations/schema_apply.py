@@ -234,7 +234,8 @@ class _Steps:
     accepted: Accepted
     staged: StagedTables
     emptied: list[str]
-    locked: bool = False
+    maybe_locked: bool = False
+    lock_token: str | None = None
     replaces: InPlace | None = None
 
     def intent(self) -> Intent:
@@ -258,11 +259,11 @@ class _Steps:
 
     def lock(self) -> None:
         """Keep everyone else out, and look whether anyone came in since the plan was made [SCH-02, SCH-10]."""
-        self.locked = True
+        self.maybe_locked = True
         try:
-            take_schema_lock(self.store.tables, self.store.manifests)
+            self.lock_token = take_schema_lock(self.store.tables, self.store.manifests)
         except Conflict:
-            self.locked = False  # It is another's.
+            self.maybe_locked = False  # It is another's.
             raise
         _refuse_branches(self.store)
         self.keep_lease(self.store.manifests.fresh(None).snapshot())
@@ -307,9 +308,14 @@ class _Steps:
                 continue  # The drop is done; what is left of old versions is cleanup's to remove.
 
     def unlock(self) -> None:
-        if self.locked and self.store.sidecars.exists(self.operation_id):  # Else recovery has released it.
+        """Release the lock if it is still the one that was taken here: recovery may have been faster. One that was
+        taken and never seen is ours as long as our sidecar stands, because that keeps every other apply out."""
+        if self.lock_token is not None:
+            ours = self.lock_token == self.store.manifests.schema_lock_token()
+        else:
+            ours = self.maybe_locked and self.store.sidecars.exists(self.operation_id)
+        if ours:
             release_schema_lock(self.store.tables, self.store.manifests)
-            self.locked = False
 
 
 def _lost_lease(why: str) -> Conflict:

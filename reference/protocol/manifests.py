@@ -219,13 +219,18 @@ class Manifests:
         """Whether a schema apply is under way, by one probe of its lock branch."""
         return self.has_branch(SCHEMA_LOCK_BRANCH)
 
+    def schema_lock_token(self) -> str | None:
+        """What tells one lock from the next: its ref is a new one each time it is taken."""
+        return self._objects.probe(branch_ref_file(MANIFEST_DIR, SCHEMA_LOCK_BRANCH))
+
 
 def remove_branch_files(objects: TextObjects, path: str, branch: str) -> None:
-    """The force delete that Lance lacks: a branch's own directories, and not those of `branch/other` inside it."""
+    """The force delete that Lance lacks: the ref, then the branch's own directories, and not those of `branch/other`
+    inside them."""
+    objects.delete(branch_ref_file(path, branch))
     location = branch_location(path, branch)
     for directory in BRANCH_DIRECTORIES:
         objects.delete_prefix(f"{location}/{directory}")
-    objects.delete(branch_ref_file(path, branch))
 
 
 def branch_key(name: str | None) -> str | None:

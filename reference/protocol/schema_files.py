@@ -184,13 +184,21 @@ class SchemaFiles:
         not put its schema over one that was accepted meanwhile.
         """
         found = self.in_place() if found is None else found
-        texts = self._staged_texts() if texts is None else texts
+        texts = self._texts_to_promote() if texts is None else texts
         if texts is not None:
             for name in SCHEMA_FILES:
                 if not self._replace(name, texts[name], found[name]):
                     return
         if discard:
             self.discard_staging()
+
+    def _texts_to_promote(self) -> dict[str, str] | None:
+        try:
+            return self._staged_texts()
+        except Internal:
+            if self._read(SCHEMA_STATE_FILE + STAGING_SUFFIX) is None:
+                return None  # Another process was faster, and has cleared up while we read.
+            raise
 
     def _read_versioned(self, name: str) -> tuple[str, str] | None:
         try:

@@ -10,8 +10,8 @@ from reference.protocol.manifests import Manifests
 from reference.storage.tables import Tables
 
 
-def take_schema_lock(tables: Tables, manifests: Manifests) -> None:
-    """Create the lock branch. Of several that try, one succeeds."""
+def take_schema_lock(tables: Tables, manifests: Manifests) -> str | None:
+    """Create the lock branch. Of several that try, one succeeds, and gets what tells its lock from another's."""
     if manifests.schema_lock_is_held():
         raise in_progress("schema apply")
     version = manifests.fresh(None).version
@@ -19,6 +19,7 @@ def take_schema_lock(tables: Tables, manifests: Manifests) -> None:
         tables.fork(MANIFEST_DIR, None, version, SCHEMA_LOCK_BRANCH)
     except Conflict as error:
         raise in_progress("schema apply") from error
+    return manifests.schema_lock_token()
 
 
 def release_schema_lock(tables: Tables, manifests: Manifests) -> None:

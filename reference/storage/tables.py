@@ -317,13 +317,12 @@ class Tables:
         with translated(path):
             return dict(self.open_latest(path, None).branches.list())
 
-    def fork(self, path: str, source: str | None, version: int, branch: str) -> LanceDataset:
+    def fork(self, path: str, source: str | None, version: int, branch: str) -> None:
         """A branch of a table, from a version of another branch. Its versions go on from that number."""
         with translated(f"branch '{branch}' of {path}"):
             main = self.open_latest(path, None)
             main.create_branch(branch, (source, version), storage_options=self._storage_options)
         self.forget(branch, path)
-        return self.open(path, branch, version)
 
     def drop_branch(self, path: str, branch: str) -> None:
         """Delete a branch as Lance does: refused while another branch was forked from it."""
