@@ -59,19 +59,12 @@ def row_json(rows: pa.Table | pa.RecordBatch, blobs: BlobColumns = _NO_BLOBS) ->
 
 
 def blob_values(
-    descriptors: pa.Array | pa.ChunkedArray,
-    read: Callable[[list[int]], Sequence[bytes]],
-    *,
-    empty_means_null: bool = False,
+    descriptors: pa.Array | pa.ChunkedArray, read: Callable[[list[int]], Sequence[bytes]]
 ) -> list[BlobValue]:
     """What a column of Lance's blob descriptors holds: contents, URI references and nulls.
 
     `read` gets the indices of the rows whose contents are needed, ascending, and returns those. A reference to a whole
     object stays a reference; one to a part of an object has no URI of its own, so its content is taken.
-
-    `empty_means_null`: Lance 7, and with it OmniGraph 0.8, keeps no nulls here: it writes a null blob as a descriptor
-    of nothing at position 0, which is how Lance 14 writes an empty blob that no content precedes in its file. Only
-    the caller can know which of them wrote the rows.
     """
     found: list[BlobValue] = []
     wanted: list[int] = []
@@ -81,7 +74,7 @@ def blob_values(
         elif descriptor["kind"] == _EXTERNAL_KIND and not descriptor["size"] and not descriptor["blob_id"]:
             found.append(descriptor["blob_uri"])
         elif not descriptor["size"] and descriptor["kind"] != _EXTERNAL_KIND:
-            found.append(None if empty_means_null and not descriptor["position"] else b"")
+            found.append(b"")
         else:
             found.append(None)
             wanted.append(index)

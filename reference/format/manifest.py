@@ -96,15 +96,7 @@ class GraphCommit:
         return self.manifest_version, self.created_at, self.graph_commit_id
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "graph_commit_id": self.graph_commit_id,
-            "manifest_branch": self.manifest_branch,
-            "manifest_version": self.manifest_version,
-            "parent_commit_id": self.parent_commit_id,
-            "merged_parent_commit_id": self.merged_parent_commit_id,
-            "actor_id": self.actor_id,
-            "created_at": self.created_at,
-        }
+        return dict(vars(self))
 
 
 def _row(object_id: str, object_type: str, table_key: str, **rest: Any) -> Row:

@@ -47,14 +47,7 @@ class LoadResult:
     commit: GraphCommit
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "branch": self.branch,
-            "base_branch": self.base_branch,
-            "branch_created": self.branch_created,
-            "nodes_loaded": self.nodes_loaded,
-            "edges_loaded": self.edges_loaded,
-            "commit": self.commit.to_json(),
-        }
+        return {**vars(self), "commit": self.commit.to_json()}
 
 
 def load(

@@ -53,27 +53,14 @@ class AuditRow:
     outcomes: tuple[Outcome, ...]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "graph_commit_id": self.graph_commit_id,
-            "recovery_kind": self.recovery_kind,
-            "recovery_for_actor": self.recovery_for_actor,
-            "operation_id": self.operation_id,
-            "sidecar_writer_kind": self.sidecar_writer_kind,
-            "outcomes": [vars(outcome) for outcome in self.outcomes],
-        }
+        return {**vars(self), "outcomes": [vars(outcome) for outcome in self.outcomes]}
 
 
 def append_audit(tables: Tables, row: AuditRow) -> None:
     """Record a recovery. The first one creates the table; of two that do so at once, one appends to the other's."""
-    record = {
-        "graph_commit_id": row.graph_commit_id,
-        "recovery_kind": row.recovery_kind,
-        "recovery_for_actor": row.recovery_for_actor,
-        "operation_id": row.operation_id,
-        "sidecar_writer_kind": row.sidecar_writer_kind,
-        "per_table_outcomes_json": json.dumps([vars(outcome) for outcome in row.outcomes], separators=(",", ":")),
-        "created_at": datetime.now(UTC).replace(tzinfo=None),
-    }
+    record = row.to_json()
+    record["per_table_outcomes_json"] = json.dumps(record.pop("outcomes"), separators=(",", ":"))
+    record["created_at"] = datetime.now(UTC).replace(tzinfo=None)
     rows = pa.Table.from_pylist([record], schema=AUDIT_SCHEMA)
     if not tables.exists(RECOVERY_AUDIT_DIR):
         with contextlib.suppress(Conflict):  # Another recovery may have created it a moment ago.
@@ -92,11 +79,7 @@ def read_audit(tables: Tables, operation_id: str | None = None) -> list[AuditRow
     rows.sort(key=lambda row: (row["created_at"], row["operation_id"]))
     return [
         AuditRow(
-            graph_commit_id=row["graph_commit_id"],
-            recovery_kind=row["recovery_kind"],
-            recovery_for_actor=row["recovery_for_actor"],
-            operation_id=row["operation_id"],
-            sidecar_writer_kind=row["sidecar_writer_kind"],
+            **{name: row[name] for name in AUDIT_SCHEMA.names[:5]},
             outcomes=tuple(Outcome(**outcome) for outcome in json.loads(row["per_table_outcomes_json"])),
         )
         for row in rows

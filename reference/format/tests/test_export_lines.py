@@ -261,9 +261,8 @@ def test_blobs_come_back_from_lance_as_they_went_in(tmp_path: Path) -> None:
     assert [row["blob"] for row in row_json(stored, blobs)] == contents
 
 
-def test_a_null_blob_of_lance_7_is_a_descriptor_of_nothing() -> None:
+def test_a_descriptor_of_nothing_is_an_empty_blob() -> None:
     nothing = {"kind": 0, "position": 0, "size": 0, "blob_id": 0, "blob_uri": ""}
     empty, part = {**nothing, "position": 64}, {**nothing, "kind": 3, "size": 2, "blob_uri": "s3://b/k"}
     column = pa.array([nothing, empty, None, part])
-    assert blob_values(column, lambda _: [b"xy"], empty_means_null=True) == [None, b"", None, b"xy"]
     assert blob_values(column, lambda _: [b"xy"]) == [b"", b"", None, b"xy"]
