@@ -25,6 +25,7 @@ from reference.errors import (
     ExpectedVersionMismatch,
     InjectedFailure,
     Internal,
+    OmniError,
     OutcomePending,
     RowLevelCasContention,
     StorageError,
@@ -188,7 +189,7 @@ class Publisher:
             self._manifests.forget(held.branch)
             try:
                 found = self._manifests.fresh(held.branch)
-            except Exception:
+            except OmniError:
                 raise OutcomePending(f"the publish may or may not have landed: {error.message}") from error
             if commit is not None and commit.graph_commit_id in found.state.lineage:
                 return commit.manifest_version

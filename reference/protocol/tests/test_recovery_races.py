@@ -146,7 +146,6 @@ def test_a_writer_that_was_rolled_back_before_it_moved_takes_back_what_it_moved_
 
     calls: Iterator[Callable[[], None]] = iter([presumed_dead, lambda: None, lambda: None])
     with (
-        armed("recovery.sidecar_list", lambda: None),
         armed("mutation.post_finalize_pre_publisher", overtake, times=1),
         pytest.raises(Conflict),
     ):
