@@ -14,7 +14,7 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import UnionType
 from typing import Any, BinaryIO, Literal, get_args, get_origin, get_type_hints
@@ -116,7 +116,8 @@ GRAPH_OPERATIONS: dict[str, tuple[Callable[..., Any], Shape]] = {
 class Session:
     """The graphs that one client has open, and the answers to its requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, env: Mapping[str, str] | None = None) -> None:
+        self._env = env  # The variables of the store; None is this process's own environment.
         self._graphs: dict[str, Graph] = {}
         self._opened = 0
         self._own: dict[str, Callable[..., Any]] = {
@@ -136,11 +137,11 @@ class Session:
         }
 
     def init(self, uri: str, schema: str, force: bool = False) -> Any:
-        Graph.init(uri, schema, force=force)
+        Graph.init(uri, schema, force=force, env=self._env)
         return {}
 
     def open(self, uri: str, branch: str | None = None, read_only: bool = False) -> Any:
-        graph = Graph.open(uri, branch=branch, read_only=read_only)
+        graph = Graph.open(uri, branch=branch, read_only=read_only, env=self._env)
         self._opened += 1
         handle = f"h{self._opened}"
         self._graphs[handle] = graph

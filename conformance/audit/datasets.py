@@ -6,7 +6,8 @@ stand in the way of reading one, and they mean different things to an audit, so 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -21,6 +22,7 @@ from conformance.audit.names import storage_path
 from conformance.audit.places import Root
 
 _READ_ERRORS: Final = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError)
+OPENED_AT_ONCE: Final = 8
 FILE_VERSION: Final = "2.2"
 AUTO_CLEANUP_PREFIX: Final = "lance.auto_cleanup."
 
@@ -59,6 +61,12 @@ class Datasets:
         """The latest version."""
         return self._open(path, branch, None)
 
+    def warm(self, places: Iterable[tuple[str, str | None]]) -> None:
+        """Open the latest versions of many datasets at the same time; who asks for one later gets its answer."""
+        wanted = [(path, branch, None) for path, branch in places if (path, branch, None) not in self._held]
+        with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
+            self._held.update(zip(wanted, pool.map(lambda key: self._answer(*key), wanted), strict=True))
+
     def at(self, path: str, branch: str | None, version: int) -> LanceDataset:
         """One version; the handle on the latest serves for it too."""
         latest = self._held.get((path, branch, None))
@@ -74,14 +82,17 @@ class Datasets:
     def _open(self, path: str, branch: str | None, version: int | None) -> LanceDataset:
         key = (path, branch, version)
         if key not in self._held:
-            try:
-                self._held[key] = self._fetch(path, branch, version)
-            except (DatasetMissing, DatasetUnreadable, DatasetMoved) as error:
-                self._held[key] = error
+            self._held[key] = self._answer(path, branch, version)
         answer = self._held[key]
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    def _answer(self, path: str, branch: str | None, version: int | None) -> LanceDataset | Exception:
+        try:
+            return self._fetch(path, branch, version)
+        except (DatasetMissing, DatasetUnreadable, DatasetMoved) as error:
+            return error
 
     def _fetch(self, path: str, branch: str | None, version: int | None) -> LanceDataset:
         place = storage_path(path, branch)

@@ -6,11 +6,11 @@ cannot be understood becomes a finding, and the audit goes on without it.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+import orjson
 import pyarrow as pa
 from lance import LanceDataset
 
@@ -45,6 +45,14 @@ MANIFEST_SCHEMA: Final = pa.schema(
     ]
 )
 _SCANNED: Final = [name for name in MANIFEST_SCHEMA.names if name != "base_objects"]
+
+
+_VERSION_METADATA: Final = (
+    ("manifest_path", (str,)),
+    ("manifest_size", (int, type(None))),
+    ("e_tag", (str, type(None))),
+    ("naming_scheme", (str, type(None))),
+)
 
 
 class Row(NamedTuple):
@@ -198,8 +206,8 @@ def _decode_table(found: Findings, manifest: Manifest, row: Row) -> None:
 
 def _decode_version(found: Findings, manifest: Manifest, row: Row) -> None:
     where = f"{manifest.where}/{row.object_id}"
-    missing = [name for name in ("table_version", "row_count", "metadata") if getattr(row, name) is None]
-    if missing:
+    if row.table_version is None or row.row_count is None or row.metadata is None:
+        missing = [name for name in ("table_version", "row_count", "metadata") if getattr(row, name) is None]
         found.add("row-incomplete", where, f"the version row has no {', '.join(missing)}", missing=missing)
     if row.table_version is None:
         return
@@ -213,8 +221,7 @@ def _decode_version(found: Findings, manifest: Manifest, row: Row) -> None:
 
 def _check_version_metadata(found: Findings, manifest: Manifest, row: Row, where: str) -> None:
     body = _json_object(row.metadata)
-    kinds = {"manifest_path": str, "manifest_size": int | None, "e_tag": str | None, "naming_scheme": str | None}
-    if body is None or any(name not in body or not isinstance(body[name], kind) for name, kind in kinds.items()):
+    if body is None or any(type(body.get(name, ...)) not in kinds for name, kinds in _VERSION_METADATA):
         found.add("version-metadata", where, "the metadata is not that of a table version", metadata=row.metadata)
         return
     location = manifest.locations.get(row.table_key)
@@ -282,8 +289,8 @@ def _decode_head(found: Findings, manifest: Manifest, row: Row) -> None:
 
 def _json_object(text: str | None) -> dict[str, Any] | None:
     try:
-        body = json.loads(text or "")
-    except ValueError:
+        body = orjson.loads(text or "")
+    except orjson.JSONDecodeError:
         return None
     return body if isinstance(body, dict) else None
 

@@ -46,7 +46,9 @@ class Pins:
     def open(self, manifest: Manifest) -> None:
         """Open what a branch pins, and read the HEADs of what it owns. Sidecars are read after this, so that a writer
         who came meanwhile is seen."""
-        for entry in manifest.entries().values():
+        entries = manifest.entries().values()
+        self.datasets.warm((entry.path, entry.branch) for entry in entries if entry.branch == manifest.branch)
+        for entry in entries:
             if entry.branch == manifest.branch:
                 self._read_head(entry)
             self._check_pin(manifest, entry)

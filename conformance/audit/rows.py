@@ -6,7 +6,9 @@ and no source has too many edges, or too few if it has any [VAL-10].
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +23,7 @@ from conformance.audit.rules import SAMPLES_MAX, problems
 from conformance.audit.schema import Catalog, TableType, is_blob
 
 _KEPT = ("id", "src", "dst")
+SCANNED_AT_ONCE = 4
 
 
 @dataclass
@@ -37,32 +40,42 @@ class Rows:
     def check(self, manifest: Manifest) -> None:
         """Everything that the rows of a branch have to fulfil."""
         entries = manifest.entries()
-        for key, owner in self.catalog.types.items():
-            if key in entries:
-                self._read(manifest, entries[key], owner)
+        with ThreadPoolExecutor(SCANNED_AT_ONCE) as pool:
+            self._read_all(
+                manifest, [(entries[key], owner) for key, owner in self.catalog.types.items() if key in entries], pool
+            )
         for key, owner in self.catalog.types.items():
             if owner.kind == "edge" and key in entries:
                 self._check_edges(manifest, entries, owner)
 
-    def _read(self, manifest: Manifest, entry: Entry, owner: TableType) -> None:
-        storage = _storage(entry)
-        if storage in self._kept:
-            return
-        self._kept[storage] = None
-        if storage not in self.pins.fit_for_rules:
-            return
-        handle, where = self.pins.readable[storage], f"{manifest.where}/{entry.table_key}"
+    def _read_all(self, manifest: Manifest, tables: list[tuple[Entry, TableType]], pool: ThreadPoolExecutor) -> None:
+        """Check one table after the other while the next ones are being read; few at once, for they may be large."""
+        new = [(entry, owner) for entry, owner in tables if _storage(entry) not in self._kept]
+        self._kept.update((_storage(entry), None) for entry, _ in new)
+        waiting = [(entry, owner) for entry, owner in new if _storage(entry) in self.pins.fit_for_rules]
+        reading = deque(pool.submit(self._scan, entry) for entry, _ in waiting[:SCANNED_AT_ONCE])
+        for number, (entry, owner) in enumerate(waiting):
+            rows = reading.popleft().result()
+            reading.extend(pool.submit(self._scan, each) for each, _ in waiting[number + SCANNED_AT_ONCE :][:1])
+            self._check_rows(entry, owner, rows, f"{manifest.where}/{entry.table_key}")
+
+    def _scan(self, entry: Entry) -> pa.Table | Exception:
+        handle = self.pins.readable[_storage(entry)]
         columns = [column.name for column in handle.schema if not is_blob(column)]
         try:
             with self.datasets.reading(f"the rows of {entry.path}"):
-                rows = handle.to_table(columns=columns)
+                return handle.to_table(columns=columns)
         except (DatasetMissing, DatasetUnreadable) as error:
-            self.found.add("table-unreadable", where, f"the rows of version {entry.version} cannot be read: {error}")
+            return error
+
+    def _check_rows(self, entry: Entry, owner: TableType, rows: pa.Table | Exception, where: str) -> None:
+        if isinstance(rows, Exception):
+            self.found.add("table-unreadable", where, f"the rows of version {entry.version} cannot be read: {rows}")
             return
         self.found.checked["rows"] += rows.num_rows
         for problem in problems(owner, rows):
             self.found.add(problem.code, where, problem.message, version=entry.version, **problem.details)
-        self._kept[storage] = rows.select([name for name in _KEPT if name in columns])
+        self._kept[_storage(entry)] = rows.select([name for name in _KEPT if name in rows.column_names])
         if owner.kind == "edge":
             self._check_cardinality(owner, rows["src"], where)
 

@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -195,11 +195,27 @@ def _keys(key: tuple[str, ...], rows: pa.Table) -> Iterator[Problem]:
         indices = pc.indices_nonzero(pc.fill_null(pc.not_equal(texts, rows["id"]), True))
         yield from _reported("key", rows, indices, f"the id is not the text of the key '{key[0]}'")
         return
-    ids, columns = rows["id"].to_pylist(), [rows[name].to_pylist() for name in key]
+    ids, columns = rows["id"].to_pylist(), [_key_values(rows[name]) for name in key]
     wrong = [index for index, values in enumerate(zip(*columns, strict=True)) if not is_id_of(ids[index], values)]
     form = "text" if len(key) == 1 else "JSON array"
     message = f"the id is not the {form} of the key ({', '.join(key)})"
     yield from _reported("key", rows, pa.array(wrong, pa.uint64()), message)
+
+
+def _key_values(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column of a key. Arrow would give the day alone of a moment."""
+    if not pa.types.is_date64(column.type):
+        return list(column.to_pylist())
+    return [None if millis is None else _moment(millis) for millis in column.cast(pa.int64()).to_pylist()]
+
+
+def _moment(millis: int) -> datetime | str:
+    """A moment; one that Python has no name for, as text."""
+    try:
+        return datetime(1970, 1, 1) + timedelta(milliseconds=millis)
+    except OverflowError:
+        spaced = str(pa.array([millis], pa.timestamp("ms")).cast(pa.string())[0])
+        return spaced.replace(" ", "T").removesuffix(".000")
 
 
 def is_id_of(text: str | None, values: tuple[Any, ...]) -> bool:

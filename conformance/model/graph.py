@@ -1,10 +1,12 @@
 """The model: a graph as what it means, with nothing of how it is stored.
 
-A state is every table's rows by id. A commit is a state and its parents; a branch is a line of commits. Every operation
-either makes one commit, or is refused and changes nothing. Nothing here ever changes a state: a new one is made.
+A state is every table's rows by id. A commit is a state, its schema and its parents; a branch is a line of commits.
+Every operation either makes one commit, or is refused and changes nothing. Nothing here ever changes a state: a new one
+is made. So a commit is also a point in time, which `at` finds, and at which everything can be read as it was.
 
 What an engine decides by itself, the model is told: the ids of its commits (`identify`), the ids that it gave to new
-rows (`learn_ids`), and its commits that change no row, as of optimize or of a recovery (`maintain`).
+rows (`learn_ids`), its commits that change no row, as of optimize or of a recovery (`maintain`), and manifest versions
+that are no commit (`reach`).
 """
 
 from __future__ import annotations
@@ -13,57 +15,39 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from conformance.model.branch_names import branch_name, refuse_internal
 from conformance.model.diff import Change, changes
 from conformance.model.errors import Refusal, bad_request
+from conformance.model.evolution import Plan, evolve, plan_evolution
 from conformance.model.merge import Commit, merge_base, merge_states
 from conformance.model.mutation import Mutation, check_shape
 from conformance.model.records import read_records
-from conformance.model.schema import schema_from_ir
+from conformance.model.results import Applied, Loaded, Merged, Mutated
+from conformance.model.schema import Schema, schema_from_ir
+from conformance.model.schema_text import compile_schema
 from conformance.model.validate import Rows, State, violations
 from conformance.model.values import export_line, shown_row
 
 MAIN: Final = "main"
 NEW_ID: Final = "new row "
+# A new graph is written at version 1; two more versions of its manifest only configure it [MAN-07].
+INITIAL_VERSION: Final = 3
 LoadMode = Literal["append", "merge", "overwrite"]
-Outcome = Literal["already_up_to_date", "fast_forward", "merged"]
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """What a load did."""
-
-    branch_created: bool
-    nodes_loaded: int
-    edges_loaded: int
-    commit: Commit
-
-
-@dataclass(frozen=True)
-class Mutated:
-    """What a mutation did; no commit if it touched nothing [LIN-03]."""
-
-    affected_nodes: int
-    affected_edges: int
-    commit: Commit | None
-
-
-@dataclass(frozen=True)
-class Merged:
-    """How a merge ended; no commit if the target had everything already [MRG-01]."""
-
-    outcome: Outcome
-    commit: Commit | None
 
 
 @dataclass(frozen=True)
 class Branch:
-    """The branch it was made from, and its commits by number: those of its source up to then, and its own."""
+    """The branch it was made from, and its commits by number: those of its source up to then, and its own.
+
+    Its manifest has the versions from `first`, which its source had then, to `last` at least.
+    """
 
     source: str | None
     history: tuple[int, ...]
+    first: int
+    last: int
 
 
 class Model:
@@ -71,13 +55,23 @@ class Model:
 
     def __init__(self, ir: Mapping[str, Any]) -> None:
         """An empty graph, for a schema as its compiled IR."""
-        self.schema = schema_from_ir(ir)
+        schema = schema_from_ir(ir)
         self._commits: dict[int, Commit] = {}
-        self._branches: dict[str, Branch] = {MAIN: Branch(None, ())}
+        self._branches: dict[str, Branch] = {MAIN: Branch(None, (), 1, INITIAL_VERSION)}
         self._new_ids = 0
-        self._commit(MAIN, (), {key: {} for key in self.schema.types})
+        self._commit(MAIN, (), {key: {} for key in schema.types}, schema)
 
-    # -- reading -------------------------------------------------------------------------------------------------
+    @classmethod
+    def from_source(cls, text: str) -> Self:
+        """An empty graph, for a schema as its text."""
+        return cls(compile_schema(text))
+
+    @property
+    def schema(self) -> Schema:
+        """The accepted schema. No branch outlives a change of it, so all branches have the one of main [SCH-02]."""
+        return self.head().schema
+
+    # -- points in time ------------------------------------------------------------------------------------------
 
     def head(self, branch: str = MAIN) -> Commit:
         return self._commits[self._branch(branch).history[-1]]
@@ -97,45 +91,82 @@ class Model:
         """What a commit was made from: for a merge the target's head, then the source's [LIN-09]."""
         return [self._commits[number] for number in commit.parents]
 
-    def state(self, branch: str = MAIN, *, commit: str | None = None) -> State:
-        """The rows of a branch now, or as of a commit [SNP-04]."""
-        return self.head(branch).state if commit is None else self.commit(commit).state
+    def at(self, branch: str | None = None, version: int | None = None, commit: str | None = None) -> Commit:
+        """The point that is meant: the head of a branch, a version of its manifest, or a commit [SNP-03, SNP-04].
 
-    def read(self, table_key: str, branch: str = MAIN, *, commit: str | None = None) -> list[dict[str, Any]]:
+        At a version that is no commit, the graph is as the last commit before it left it.
+        """
+        if commit is not None:
+            if version is not None:
+                raise bad_request("ambiguous_point", "a point is a version or a commit, and not both")
+            return self.commit(commit)
+        name = MAIN if branch is None else branch
+        if version is None:
+            return self.head(name)
+        first, last = self._branch(name).first, self.last_version(name)
+        if not first <= version <= last:
+            raise Refusal("not_found", "version_not_found", f"{name!r} has the versions {first} to {last}")
+        return max((each for each in self.commits(name) if each.manifest_version <= version), key=lambda one: one.order)
+
+    def last_version(self, branch: str = MAIN) -> int:
+        """The last version of a branch's manifest that is known."""
+        return max(self._branch(branch).last, self.head(branch).manifest_version)
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def state(self, branch: str | None = None, *, version: int | None = None, commit: str | None = None) -> State:
+        """The rows of a branch now, or at another point [SNP-07]."""
+        return self.at(branch, version, commit).state
+
+    def read(
+        self, table_key: str, branch: str | None = None, *, version: int | None = None, commit: str | None = None
+    ) -> list[dict[str, Any]]:
         """All rows of a table by id, as JSON."""
-        rows = self._table(self.state(branch, commit=commit), table_key)
-        return [shown_row(self.schema.types[table_key], row) for _, row in sorted(rows.items())]
+        point = self.at(branch, version, commit)
+        rows = self._table(point, table_key)
+        return [shown_row(point.schema.types[table_key], row) for _, row in sorted(rows.items())]
 
     def entity_at(
-        self, table_key: str, row_id: str, branch: str = MAIN, *, commit: str | None = None
+        self,
+        table_key: str,
+        row_id: str,
+        branch: str | None = None,
+        *,
+        version: int | None = None,
+        commit: str | None = None,
     ) -> dict[str, Any] | None:
         """One row as JSON; None where the table or the row is not there [SNP-06]."""
-        row = self.state(branch, commit=commit).get(table_key, {}).get(row_id)
-        return None if row is None else shown_row(self.schema.types[table_key], row)
+        point = self.at(branch, version, commit)
+        row = self._table(point, table_key).get(row_id) if table_key in point.state else None
+        return None if row is None else shown_row(point.schema.types[table_key], row)
 
     def export(
         self,
-        branch: str = MAIN,
+        branch: str | None = None,
         *,
+        version: int | None = None,
         commit: str | None = None,
         types: Sequence[str] = (),
         tables: Sequence[str] = (),
     ) -> str:
         """The rows as JSON lines, tables by key and rows by id [EXP-01, EXP-02, EXP-04]."""
-        state = self.state(branch, commit=commit)
+        point = self.at(branch, version, commit)
+        owners = point.schema.types
         wanted = {f"{kind}:{name}" for name in types for kind in ("node", "edge")} | set(tables)
-        unknown = set(tables) - state.keys() | {
-            name for name in types if not {f"node:{name}", f"edge:{name}"} & state.keys()
+        unknown = set(tables) - owners.keys() | {
+            name for name in types if not {f"node:{name}", f"edge:{name}"} & owners.keys()
         }
         if unknown:
             raise bad_request("unknown_export", f"there is nothing to export called {sorted(unknown)[0]!r}")
-        keys = [key for key in self.schema.types if key in wanted or not (types or tables)]
-        lines = (export_line(self.schema.types[key], row) for key in keys for _, row in sorted(state[key].items()))
+        keys = [key for key in owners if key in wanted or not (types or tables)]
+        lines = (export_line(owners[key], row) for key in keys for _, row in sorted(self._table(point, key).items()))
         return "".join(f"{line}\n" for line in lines)
 
-    def diff(self, older: State, newer: State) -> list[Change]:
-        """The rows that differ between two states, by table and id [CHG-01, CHG-03]."""
-        return [change for key in self.schema.types for change in changes(key, older[key], newer[key])]
+    def diff(self, older: Commit | State, newer: Commit | State) -> list[Change]:
+        """The rows that differ between two points, by table and id; a missing table is empty [CHG-01, CHG-03]."""
+        before, after = (point.state if isinstance(point, Commit) else point for point in (older, newer))
+        keys = sorted(before.keys() | after.keys())
+        return [change for key in keys for change in changes(key, before.get(key, {}), after.get(key, {}))]
 
     # -- writing -------------------------------------------------------------------------------------------------
 
@@ -195,6 +226,27 @@ class Model:
         commit = self._commit(target, (ours.number, theirs.number), after)
         return Merged("fast_forward" if base.number == ours.number else "merged", commit)
 
+    # -- schema ----------------------------------------------------------------------------------------------------
+
+    def schema_plan(self, source: str, *, allow_data_loss: bool = False) -> Plan:
+        """What it would take to get to another schema [SCH-03]."""
+        return plan_evolution(self.schema.ir, compile_schema(source), allow_data_loss=allow_data_loss)
+
+    def schema_apply(self, source: str, *, allow_data_loss: bool = False) -> Applied:
+        """Change the schema, and the rows with it [SCH-04 … SCH-08]."""
+        ir = compile_schema(source)
+        others = [name for name in self.branch_list() if name != MAIN]
+        if others:
+            raise Refusal("conflict", "schema_apply_has_branches", f"there are branches beside main: {others}")
+        plan = plan_evolution(self.schema.ir, ir, allow_data_loss=allow_data_loss)
+        if not plan.supported:
+            raise bad_request("schema_change_unsupported", "existing rows cannot follow all steps of the plan")
+        if not plan.steps:
+            return Applied(False, (), None)
+        self._lose(plan.lost_tables())
+        head, schema = self.head(), schema_from_ir(ir)
+        return Applied(True, plan.steps, self._commit(MAIN, (head.number,), evolve(head.state, schema, plan), schema))
+
     # -- branches ------------------------------------------------------------------------------------------------
 
     def branch_list(self) -> list[str]:
@@ -206,7 +258,8 @@ class Model:
         refuse_internal(source)
         if branch in self._branches:
             raise Refusal("conflict", "branch_exists", f"there is a branch {branch!r} already")
-        self._branches[branch] = Branch(source, self._branch(source).history)
+        version = self.last_version(source)
+        self._branches[branch] = Branch(source, self._branch(source).history, version, version)
 
     def branch_delete(self, name: str) -> None:
         """Remove a branch that no other was made from; commits that only it had are gone [BRA-12]."""
@@ -229,6 +282,11 @@ class Model:
             manifest_version=manifest_version,
             created_at=created_at,
         )
+
+    def reach(self, branch: str, manifest_version: int) -> None:
+        """A version that the engine's manifest of a branch has come to without a commit: it was compacted [OPT-07]."""
+        before = self._branch(branch)
+        self._branches[branch] = replace(before, last=max(before.last, manifest_version))
 
     def maintain(self, branch: str = MAIN) -> Commit:
         """A commit of the engine that changes no row: optimize, indexes, repair, recovery."""
@@ -259,19 +317,31 @@ class Model:
             raise Refusal("not_found", "branch_not_found", f"there is no branch {name!r}")
         return self._branches[name]
 
-    def _table(self, state: State, table_key: str) -> Rows:
-        if table_key not in state:
+    def _table(self, point: Commit, table_key: str) -> Rows:
+        if not table_key.startswith(("node:", "edge:")) or table_key.endswith(":"):
+            raise bad_request("invalid_table_key", f"{table_key!r} cannot be the key of a table")
+        if table_key not in point.state:
             raise Refusal("not_found", "table_not_found", f"there is no table {table_key!r}")
-        return state[table_key]
+        if table_key in point.lost:
+            raise Refusal(
+                "not_found", "rows_removed", f"a hard drop has removed the rows of {table_key!r} at this point"
+            )
+        return point.state[table_key]
+
+    def _lose(self, tables: frozenset[str]) -> None:
+        """After a hard drop, nobody is asked any more what the tables held before."""
+        for number, commit in self._commits.items():
+            self._commits[number] = replace(commit, lost=commit.lost | (tables & commit.state.keys()))
 
     def _known(self) -> dict[int, Commit]:
         """The commits of all branches. Those of a deleted branch that no other was made from are not known."""
         return {number: self._commits[number] for branch in self._branches.values() for number in branch.history}
 
-    def _commit(self, branch: str, parents: tuple[int, ...], state: State) -> Commit:
+    def _commit(self, branch: str, parents: tuple[int, ...], state: State, schema: Schema | None = None) -> Commit:
         number = len(self._commits)
-        version = self._commits[parents[0]].manifest_version + 1 if parents else 1
-        commit = Commit(number, branch, parents, _frozen(state), f"commit {number}", version)
+        version = self.last_version(branch) + 1 if parents else 1
+        made_under = self.schema if schema is None else schema
+        commit = Commit(number, branch, parents, _frozen(state), made_under, f"commit {number}", version)
         self._commits[number] = commit
         before = self._branches[branch]
         self._branches[branch] = replace(before, history=(*before.history, number))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from conformance.model.errors import Conflict, ConflictKind
+from conformance.model.schema import Schema
 from conformance.model.validate import Rows, State
 from conformance.model.values import Row, same_row
 
@@ -14,17 +15,21 @@ from conformance.model.values import Row, same_row
 class Commit:
     """One state of the graph, and the commits it was made from: none, one, or two for a merge.
 
+    The schema is the one that the commit was made under, so that a later change of it leaves old states as they were.
     The model numbers its commits; the id and the manifest version are an engine's, once they are known. Until then the
-    version is counted, one for each commit of a branch.
+    version is counted, one for each commit of a branch. `lost` are the tables whose rows of then an engine may have
+    removed since, by a hard drop [SCH-07].
     """
 
     number: int
     branch: str
     parents: tuple[int, ...]
     state: State = field(repr=False)
+    schema: Schema = field(repr=False)
     commit_id: str
     manifest_version: int
     created_at: int = 0
+    lost: frozenset[str] = frozenset()
 
     @property
     def order(self) -> tuple[int, int, str]:

@@ -1,7 +1,6 @@
-"""What a schema means to the rows: types, properties and rules, read from the compiled `_schema.ir.json`.
+"""What a schema means to the rows: types, properties and rules, read from the IR that `schema_text` or an engine made.
 
-The IR has everything spelled out and sorted [SCH-14], so this is a plain reading of it. An IR is made by an engine and
-is not checked again here.
+The IR has everything spelled out and sorted [SCH-14], so this is a plain reading of it, and it is not checked again.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
+
+from conformance.model.patterns import compile_pattern
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class Schema:
     """Every type by its table key, in the order of the keys: edges first, as in an export [EXP-02]."""
 
     types: Mapping[str, Type]
+    ir: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def node(self, name: str) -> Type | None:
         return self.types.get(f"node:{name}")
@@ -89,7 +91,8 @@ class Schema:
 def schema_from_ir(ir: Mapping[str, Any]) -> Schema:
     """The schema that an IR document describes."""
     types = [*(_type("node", each) for each in ir["nodes"]), *(_type("edge", each) for each in ir["edges"])]
-    return Schema(MappingProxyType({each.table_key: each for each in sorted(types, key=lambda each: each.table_key)}))
+    by_key = {each.table_key: each for each in sorted(types, key=lambda each: each.table_key)}
+    return Schema(MappingProxyType(by_key), ir)
 
 
 def _type(kind: Literal["node", "edge"], ir: Mapping[str, Any]) -> Type:
@@ -105,7 +108,7 @@ def _type(kind: Literal["node", "edge"], ir: Mapping[str, Any]) -> Type:
         key=tuple(sorted(rules["Key"][0])) if rules["Key"] else (),
         unique=tuple(tuple(group) for group in rules["Unique"]),
         ranges=tuple(Range(body["property"], _bound(body["min"]), _bound(body["max"])) for body in rules["Range"]),
-        checks=tuple(Check(body["property"], _pattern(body["pattern"])) for body in rules["Check"]),
+        checks=tuple(Check(body["property"], compile_pattern(body["pattern"])) for body in rules["Check"]),
         ends={"src": ir["from_type"], "dst": ir["to_type"]} if is_edge else {},
         edges_min=ir["cardinality"]["min"] if is_edge else 0,
         edges_max=ir["cardinality"]["max"] if is_edge else None,
@@ -127,9 +130,3 @@ def _property(ir: Mapping[str, Any]) -> Property:
 
 def _bound(ir: Mapping[str, int | float] | None) -> int | float | None:
     return None if ir is None else next(iter(ir.values()))
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    r"""The format's `$` and `\z` are the very end of the text, which Python calls `\Z`; inside a set `$` is itself."""
-    parts = re.findall(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", text, re.DOTALL)
-    return re.compile("".join(r"\Z" if part in ("$", r"\z") else part for part in parts))

@@ -187,10 +187,10 @@ def identity(value: Value) -> Any:
 
 
 def same_row(one: Row | None, other: Row | None) -> bool:
-    """Whether two rows of a table are the same in every column; None is a row that is not there."""
+    """Whether two rows of a table have the same columns and values; None is a row that is not there."""
     if one is None or other is None:
         return one is other
-    return all(identity(one[column]) == identity(other[column]) for column in one)
+    return one.keys() == other.keys() and all(identity(one[column]) == identity(other[column]) for column in one)
 
 
 # -- to JSON -----------------------------------------------------------------------------------------------------

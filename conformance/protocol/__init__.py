@@ -73,4 +73,25 @@ def _check(reference: str, value: Any, *, at: str = "message") -> None:
 def _validator(reference: str) -> Draft202012Validator:
     names = ("request.schema.json", "answer.schema.json", OPERATIONS_SCHEMA)
     registry = Registry().with_resources((name, Resource.from_contents(schema(name))) for name in names)
-    return Draft202012Validator({"$ref": reference}, registry=registry)
+    name, _, pointer = reference.partition("#")
+    part: Any = schema(name)
+    for step in filter(None, pointer.split("/")):
+        part = part[step]
+    return Draft202012Validator(_inlined(part), registry=registry)
+
+
+def _inlined(part: Any, inside: tuple[str, ...] = ()) -> Any:
+    """A part of a schema with what it refers to in its place, unless that refers to itself.
+
+    To look the same reference up for each of many rows would take most of the time of a check.
+    """
+    if isinstance(part, list):
+        return [_inlined(each, inside) for each in part]
+    if not isinstance(part, dict):
+        return part
+    if "$ref" in part and part.keys() <= {"$ref", "description"}:
+        name = part["$ref"].removeprefix("#/$defs/")
+        if name in inside:
+            return {"$ref": f"{OPERATIONS_SCHEMA}#/$defs/{name}"}
+        return _inlined(schema(OPERATIONS_SCHEMA)["$defs"][name], (*inside, name))
+    return {name: _inlined(each, inside) for name, each in part.items() if name != "$id"}

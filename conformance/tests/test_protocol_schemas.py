@@ -98,3 +98,19 @@ def test_any_other_answer_is_refused(answer: Any) -> None:
 def test_a_line_that_is_no_request_is_answered_with_an_error() -> None:
     with pytest.raises(protocol.ProtocolViolation):
         protocol.check_answer(None, {"seq": None, "unsupported": "what?"})
+
+
+def test_a_predicate_is_checked_at_any_depth() -> None:
+    def request(op: str) -> dict[str, Any]:
+        where: dict[str, Any] = {"property": "age", "op": op, "value": 1}
+        for _ in range(5):
+            where = {"not": {"and": [where, {"all": True}]}}
+        return {"seq": 1, "op": "mutate", "args": {"handle": "h", "statements": [_delete(where)]}}
+
+    protocol.check_request(request("eq"))
+    with pytest.raises(protocol.ProtocolViolation):
+        protocol.check_request(request("about"))
+
+
+def _delete(where: dict[str, Any]) -> dict[str, Any]:
+    return {"op": "delete", "type": "Person", "where": where}

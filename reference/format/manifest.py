@@ -170,14 +170,10 @@ def rows_to_table(rows: Iterable[Row]) -> pa.Table:
 def _lineage_metadata(row: Row) -> dict[str, Any]:
     try:
         metadata = json.loads(row["metadata"])
-    except (TypeError, ValueError) as error:
-        raise Internal(
-            f"the {row['object_type']} row '{row['object_id']}' of __manifest has unreadable metadata: {error}",
-            code="manifest_corrupt",
-            details={"object_id": row["object_id"]},
-        ) from error
+    except (TypeError, ValueError):
+        metadata = None
     if not isinstance(metadata, dict):
-        raise Internal(f"the metadata of __manifest row '{row['object_id']}' is no object", code="manifest_corrupt")
+        raise _corrupt(row, f"the metadata of a {row['object_type']} row is no JSON object")
     return metadata
 
 
@@ -186,16 +182,9 @@ def decode_commit(row: Row) -> GraphCommit:
     metadata = _lineage_metadata(row)
     created_at, version = metadata.get("created_at"), row["table_version"]
     if not isinstance(created_at, int) or not isinstance(version, int):
-        raise Internal(f"the graph_commit row '{row['object_id']}' lacks its time or version", code="manifest_corrupt")
-    return GraphCommit(
-        graph_commit_id=row["object_id"],
-        manifest_branch=row["table_branch"],
-        manifest_version=version,
-        parent_commit_id=metadata.get("parent_commit_id"),
-        merged_parent_commit_id=metadata.get("merged_parent_commit_id"),
-        actor_id=metadata.get("actor_id"),
-        created_at=created_at,
-    )
+        raise _corrupt(row, "a graph_commit row lacks its time or version")
+    parent, merged, actor = map(metadata.get, ("parent_commit_id", "merged_parent_commit_id", "actor_id"))
+    return GraphCommit(row["object_id"], row["table_branch"], version, parent, merged, actor, created_at)
 
 
 @dataclass
@@ -263,6 +252,9 @@ class ManifestState:
 
     def commit_map(self) -> dict[str, GraphCommit]:
         """The lineage of this branch by commit id. Only rows that are new since the last call are decoded."""
+        for row in self.heads.values():
+            if not isinstance(_lineage_metadata(row).get("head_commit_id"), str):
+                raise _corrupt(row, "a graph_head row names no commit")
         while self._undecoded:
             commit = decode_commit(self.lineage[next(iter(self._undecoded))])
             self._commits[commit.graph_commit_id] = commit

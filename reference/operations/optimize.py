@@ -30,7 +30,6 @@ from reference.protocol.store import GraphStore
 from reference.schema.types import Catalog
 
 RETRY_BUDGET = 5
-AUTO_CLEANUP_PREFIX = "lance.auto_cleanup."
 COMPACTION: CompactionOptions = {"materialize_deletions_threshold": 0.0}
 BLOBS = "blob_columns_unsupported_by_lance"
 DRIFT = "drift_needs_repair"
@@ -57,6 +56,7 @@ def optimize(store: GraphStore, catalog: Catalog) -> list[OptimizeStats]:
     """Optimize every table of main, then `__manifest`."""
     refuse_during_schema_apply(store.manifests, "optimize")
     refuse_pending(store, "optimize", but_live=True)
+    store.tables.stop_cleaning(store.tables.open_latest(MANIFEST_DIR, None))
     keys = [key for key in store.manifests.fresh(None).state.entries() if key in catalog.table_keys()]
     tables = [_retried(partial(_optimize_table, store, catalog, key)) for key in keys]
     return [*tables, _retried(partial(_optimize_manifest, store))]
@@ -78,14 +78,12 @@ def refuse_pending(store: GraphStore, operation: str, *, but_live: bool = False)
 
 def _retried(attempt: Callable[[], OptimizeStats]) -> OptimizeStats:
     """Others write meanwhile: whoever loses to them starts again from what they left [OPT-06]."""
-    for left in reversed(range(RETRY_BUDGET + 1)):
+    for _ in range(RETRY_BUDGET):
         try:
             return attempt()
         except Conflict:
-            if not left:
-                raise
-        pause(0.02)
-    raise Internal("optimize left its loop without an answer")
+            pause(0.02)
+    return attempt()
 
 
 def _optimize_table(store: GraphStore, catalog: Catalog, table_key: str) -> OptimizeStats:
@@ -118,23 +116,17 @@ def _refuse_if_covered(store: GraphStore, table_key: str) -> None:
 
 def _moves(store: GraphStore, catalog: Catalog, entry: TableEntry, stats: OptimizeStats) -> list[Move]:
     handle = store.tables.open(entry.path, None, entry.version)
-    config = store.tables.run(entry.table_key, handle.config)
-    settings = [name for name in config if name.startswith(AUTO_CLEANUP_PREFIX)]
     indexes, stats.pending_indexes = stage_indexes(store, catalog, entry)
     fragmented = store.tables.run(entry.table_key, partial(Compaction.plan, handle, COMPACTION)).num_tasks() > 0
-    moves: list[Move] = []
-    if settings:
-        moves.append(partial(_strip, store, entry, settings))
-    moves += indexes
+    moves: list[Move] = [*([partial(_strip, store, entry)] if store.tables.self_cleaning(handle) else []), *indexes]
     if fragmented or len(handle.get_fragments()) > 1 and indexes:
         moves += [partial(_compact, store, entry, stats), partial(_reindex, store, catalog, entry)]
     return moves
 
 
-def _strip(store: GraphStore, entry: TableEntry, names: list[str], handle: LanceDataset, _: str) -> LanceDataset:
-    """With these settings Lance would remove versions on commits, whoever reads them [OPT-03]."""
+def _strip(store: GraphStore, entry: TableEntry, handle: LanceDataset, _: str) -> LanceDataset:
     own = open_own(store, entry, int(handle.version))
-    store.tables.run(entry.table_key, partial(own.delete_config_keys, names))
+    store.tables.stop_cleaning(own)
     return own
 
 
@@ -178,8 +170,11 @@ def _optimize_manifest(store: GraphStore) -> OptimizeStats:
     handle = store.tables.open_latest(MANIFEST_DIR, None)
     stats = OptimizeStats(MANIFEST_DIR)
     if store.tables.run(MANIFEST_DIR, partial(Compaction.plan, handle, COMPACTION)).num_tasks():
-        metrics = store.tables.run(MANIFEST_DIR, partial(Compaction.execute, handle, COMPACTION))
-        stats.fragments_removed, stats.fragments_added = metrics.fragments_removed, metrics.fragments_added
-        stats.committed = True
+        done = store.tables.run(MANIFEST_DIR, partial(Compaction.execute, handle, COMPACTION))
+        stats.committed, stats.fragments_removed, stats.fragments_added = (
+            True,
+            done.fragments_removed,
+            done.fragments_added,
+        )
     stats.manifest_version = stats.lance_head_version = int(handle.version)
     return stats

@@ -22,6 +22,7 @@ from reference.format.names import (
     branch_label,
     branch_location,
     branch_ref_file,
+    parse_table_key,
 )
 from reference.format.stamp import read_stamp
 from reference.storage.objects import TextObjects
@@ -45,6 +46,7 @@ class Snapshot:
     def entry(self, table_key: str) -> TableEntry:
         found = self.entries.get(table_key)
         if found is None:
+            parse_table_key(table_key)  # What no table can be called is a bad request [LAY-03].
             where = f"branch '{branch_label(self.branch)}' at version {self.version}"
             raise NotFound(f"'{table_key}' is not a table of {where}", code="table_not_found")
         return found
@@ -173,6 +175,8 @@ class Manifests:
         with self._lock:
             if held.version != base:
                 raise RowLevelCasContention("another thread of this process was faster")
+            if self._tables.stop_cleaning(held.handle):
+                raise RowLevelCasContention("__manifest was told to clean itself up, and is told otherwise first")
             landed = self._tables.publish_rows(held.handle, rows_to_table(rows))
             held.state.fold(rows)
             return landed

@@ -12,6 +12,8 @@ from functools import lru_cache
 
 # What may follow `(?` and means the same in both: flags, a plain group, a named group.
 _PORTABLE_GROUP = re.compile(r"\(\?(?:[imsx-]+[:)]|:|P<[A-Za-z_])")
+# Python reads `a*+` as a repetition that never gives back; an engine that does not backtrack, as one of another.
+_POSSESSIVE = re.compile(r"(?:[*+?]|\{\d+(?:,\d*)?\})\+")
 _MULTILINE_FLAG = re.compile(r"\(\?[isx]*m")
 
 
@@ -49,6 +51,8 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
             continue
         elif pair == "(?" and not _PORTABLE_GROUP.match(pattern, position):
             raise PatternError("lookaround and conditional groups are not portable")
+        elif _POSSESSIVE.match(pattern, position):
+            raise PatternError("possessive repetitions are not portable")
         elif char == "$" and not multiline:
             char = r"\Z"
         translated.append(char)

@@ -242,6 +242,11 @@ class _Planner:
     ) -> None:
         had = [_renamed(each, names) for each in constraints_ir(before)]
         has = constraints_ir(after)
+        for each in constraints_ir(before):
+            columns = [names.get(column, column) for column in sorted(each.get("Key", ()))]
+            if columns != sorted(columns):
+                what = f"the columns of the key of '{after.name}' would change places, and with them every id"
+                self._unsupported(kind, after.name, None, what)
         for each in had:
             if each not in has:
                 self._unsupported(kind, after.name, None, f"'{after.name}' would lose the constraint {_shown(each)}")
@@ -271,17 +276,19 @@ def _rename_source(item: NodeType | EdgeType | Property | None) -> str | None:
 def _origins(old: Mapping[str, Named], new: Mapping[str, Named]) -> tuple[dict[str, str], dict[str, str]]:
     """Where each new name comes from, and why some renames are refused. A name in neither is new."""
     wanted: dict[str, str] = {}
+    missing: dict[str, str] = {}
     refused: dict[str, str] = {}
     for name, item in new.items():
         source = _rename_source(item)
-        carried_out = source == _rename_source(old.get(name)) or (name in old and source not in old)
-        if source is None or source == name or carried_out:
+        if source is None or source == name or source == _rename_source(old.get(name)):
             continue
         if source in old:
             wanted[name] = source
         else:
-            refused[name] = f"@rename_from names '{source}', which the accepted schema does not have"
+            missing[name] = f"@rename_from names '{source}', which the accepted schema does not have"
     sources = list(wanted.values())
+    # A name that is accepted and stays where it is was renamed earlier: its annotation has been carried out.
+    refused |= {name: why for name, why in missing.items() if name not in old or name in sources}
     for name, source in list(wanted.items()):
         if sources.count(source) > 1:
             refused[name] = f"@rename_from names '{source}', which another one claims too"

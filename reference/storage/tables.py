@@ -270,6 +270,17 @@ class Tables:
             landed = LanceDataset.commit(handle, transaction, max_retries=0, storage_options=self._storage_options)
         return self._hold(path, branch, landed)
 
+    def self_cleaning(self, handle: LanceDataset) -> list[str]:
+        """The settings with which Lance would remove versions on commits, whoever reads them."""
+        with translated("the config of a table"):
+            return [name for name in handle.config() if name.startswith("lance.auto_cleanup.")]
+
+    def stop_cleaning(self, handle: LanceDataset) -> bool:
+        """Take such settings away; pylance cannot commit past them [OPT-03, PUB-05]."""
+        if names := self.self_cleaning(handle):
+            self.run("the config of a table", lambda: handle.delete_config_keys(names))
+        return bool(names)
+
     def publish_rows(self, handle: LanceDataset, rows: pa.Table) -> int:
         """The one write that makes a graph commit visible: a keyed merge into `__manifest`, at most once.
 

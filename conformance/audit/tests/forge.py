@@ -1,4 +1,4 @@
-"""Sound graphs, and ways to damage them: each with Lance and Arrow alone, one defect at a time.
+"""Sound graphs, and ways to damage them: in a directory, one defect at a time, with the forge that every suite uses.
 
 A defect of the rows of a table is forged at its HEAD, and then the pin is moved there in place (`amend`), so that the
 audit sees that defect and no other.
@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import lance
-import pyarrow as pa
 
-from conformance.audit import AuditReport, audit
-from conformance.audit.manifest import MANIFEST_SCHEMA
-from conformance.audit.names import MANIFEST_DIR, table_path, version_file, version_object_id
+from conformance.audit import AuditReport
+from conformance.audit.names import table_path
+from fixtures.forge import Forge
+from fixtures.forge import rebuild_manifest as rebuild
 from reference.graph import Graph
 
 SCHEMA = """
@@ -63,8 +63,12 @@ class Forgery:
 
     path: Path
 
+    @property
+    def forge(self) -> Forge:
+        return Forge(str(self.path))
+
     def audit(self, *, data: bool = True) -> AuditReport:
-        return audit(str(self.path), data=data)
+        return self.forge.audit(data=data)
 
     def graph(self) -> Graph:
         return Graph.open(str(self.path))
@@ -72,41 +76,25 @@ class Forgery:
     # -- the manifest ------------------------------------------------------------------------------------------------
 
     def manifest(self, branch: str | None = None) -> lance.LanceDataset:
-        place = self.path / MANIFEST_DIR
-        return lance.dataset(str(place if branch is None else place / "tree" / branch))
+        return self.forge.manifest(branch)
 
     def set(self, row: str, /, **values: Any) -> None:
-        """Change columns of a row in place; its creation stays where it was."""
-        changes = {name: _literal(name, value) for name, value in values.items()}
-        assert self.manifest().update(changes, where=f"object_id = '{row}'")["num_rows_updated"] == 1
+        self.forge.set_row(row, **values)
 
     def add(self, **row: Any) -> None:
-        """Append a row, as an engine would that does not look whether it is there."""
-        rows = pa.Table.from_pylist([{"table_key": "", **row}], schema=self.manifest().schema)
-        lance.write_dataset(rows, self.manifest(), mode="append")
-
-    def object_ids(self, object_type: str) -> list[str]:
-        rows = self.manifest().to_table(columns=["object_id"], filter=f"object_type = '{object_type}'")
-        return sorted(rows["object_id"].to_pylist())
+        self.forge.add_row(**row)
 
     def commit_ids(self) -> list[str]:
         """The commits of main, oldest first."""
         return [commit.graph_commit_id for commit in self.graph().commits("main")]
 
-    def commit_metadata(self, commit_id: str) -> dict[str, Any]:
-        (row,) = self.manifest().to_table(filter=f"object_id = '{commit_id}'").to_pylist()
-        metadata: dict[str, Any] = json.loads(row["metadata"])
-        return metadata
-
     def set_commit(self, commit_id: str, **changes: Any) -> None:
-        body = {**self.commit_metadata(commit_id), **changes}
-        self.set(commit_id, metadata=json.dumps({name: value for name, value in body.items() if value is not None}))
+        self.forge.set_row_metadata(commit_id, **changes)
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
-    def table(self, table_key: str, branch: str | None = None) -> lance.LanceDataset:
-        place = self.table_dir(table_key)
-        return lance.dataset(str(place if branch is None else place / "tree" / branch))
+    def table(self, table_key: str, fork: str | None = None) -> lance.LanceDataset:
+        return self.forge.storage(table_key, fork)
 
     def table_dir(self, table_key: str) -> Path:
         path = table_path(table_key)
@@ -115,56 +103,22 @@ class Forgery:
 
     def pin(self, table_key: str) -> int:
         """The version that main pins."""
-        rows = self.manifest().to_table(filter=f"object_type = 'table_version' AND table_key = '{table_key}'")
-        return int(max(rows["table_version"].to_pylist()))
+        return self.forge.pin(table_key)
 
     def amend(self, table_key: str, action: Action) -> None:
-        """Change a table, and make main's pin follow, as if it had always been so."""
-        pinned = version_object_id(table_key, self.pin(table_key))
-        action(self.table(table_key))
-        head, path = self.table(table_key), table_path(table_key)
-        assert path is not None
-        metadata = {"manifest_path": version_file(path, None, head.version), "manifest_size": 1}
-        self.set(
-            pinned,
-            object_id=version_object_id(table_key, head.version),
-            table_version=head.version,
-            row_count=head.count_rows(),
-            metadata=json.dumps({**metadata, "e_tag": None, "naming_scheme": "V2"}),
-        )
+        self.forge.amend(table_key, action)
 
     # -- other files -------------------------------------------------------------------------------------------------
 
     def sidecar(self, **changes: Any) -> Path:
-        """A sidecar of a mutation on the people of main that has moved nothing."""
-        operation_id = "01M7GZSZTDJD97MA655G1X2CDR"
-        pin = self.pin("node:Person")
-        body = {
-            "schema_version": 2,
-            "operation_id": operation_id,
-            "started_at": "1794792816461337",
-            "branch": None,
-            "actor_id": None,
-            "writer_kind": "Mutation",
-            "tables": [
-                {
-                    "table_key": "node:Person",
-                    "table_path": str(self.table_dir("node:Person")),
-                    "expected_version": pin,
-                    "post_commit_pin": pin + 1,
-                }
-            ],
-        }
-        file = self.path / "__recovery" / f"{operation_id}.json"
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(json.dumps({**body, **changes}, indent=2))
-        return file
+        """A sidecar of a mutation on the people of main that has moved nothing; `changes` win over its fields."""
+        forge, operation_id = self.forge, "01M7GZSZTDJD97MA655G1X2CDR"
+        body = forge.sidecar(tables=[forge.pin_of("node:Person")], operation_id=operation_id)
+        forge.write(name := f"__recovery/{operation_id}.json", json.dumps({**body, **changes}, indent=2).encode())
+        return self.path / name
 
     def edit_json(self, name: str, edit: Callable[[Any], object]) -> None:
-        file = self.path / name
-        body = json.loads(file.read_text())
-        edit(body)
-        file.write_text(json.dumps(body, indent=2))
+        self.forge.edit_json(name, edit)
 
 
 def write_graph(path: Path) -> Forgery:
@@ -179,39 +133,6 @@ def copy_of(template: Forgery, path: Path) -> Forgery:
     return Forgery(path)
 
 
-def rebuild_manifest(
-    forgery: Forgery,
-    *,
-    schema: pa.Schema = MANIFEST_SCHEMA,
-    is_keyed: bool = True,
-    stable_row_ids: bool = True,
-    stamp: str | None = "4",
-    config: Mapping[str, str] | None = None,
-    file_version: Literal["2.0", "2.2"] = "2.2",
-) -> None:
+def rebuild_manifest(forgery: Forgery, **properties: Any) -> None:
     """Write `__manifest` of a graph that was only initialized anew, with other properties."""
-    rows = forgery.manifest().to_table(columns=[name for name in schema.names if name in MANIFEST_SCHEMA.names])
-    shutil.rmtree(forgery.path / MANIFEST_DIR)
-    fields = [
-        field.with_metadata({"lance-schema:unenforced-primary-key": "true"})
-        if field.name == "object_id" and is_keyed
-        else field
-        for field in schema
-    ]
-    metadata = {} if stamp is None else {"omnigraph:internal_schema_version": stamp}
-    arrays = [rows[field.name].cast(field.type) for field in schema]
-    handle = lance.write_dataset(
-        pa.table(arrays, schema=pa.schema(fields, metadata=metadata)),
-        str(forgery.path / MANIFEST_DIR),
-        enable_stable_row_ids=stable_row_ids,
-        data_storage_version=file_version,
-    )
-    handle.update_config(dict({"table_version_management": "true"} if config is None else config))
-
-
-def _literal(name: str, value: Any) -> str:
-    if value is None:
-        return f"CAST(NULL AS {'BIGINT UNSIGNED' if name in ('table_version', 'row_count') else 'STRING'})"
-    if isinstance(value, int):
-        return str(value)
-    return "'" + str(value).replace("'", "''") + "'"
+    rebuild(forgery.forge, **properties)

@@ -175,3 +175,17 @@ def test_a_recovered_graph_is_sound(tmp_path: Path) -> None:
     assert report.findings == ()
     assert report.checked["recoveries"] == 1
     assert json.loads(json.dumps(report.to_json()))["ok"] is True
+
+
+@pytest.mark.requirement("VAL-14")
+def test_a_key_of_any_scalar_type_is_the_text_of_its_id(tmp_path: Path) -> None:
+    types = ("Bool", "I64", "U64", "F32", "F64", "Date", "DateTime")
+    values = (True, -(2**63), 2**64 - 1, 0.1, 1e16, "1969-12-31", "1969-12-31T23:59:59.678")
+    schema = "\n".join(f"node By{name} {{ key: {name} @key }}" for name in types)
+    records = [{"type": f"By{name}", "data": {"key": value}} for name, value in zip(types, values, strict=True)]
+    graph = Graph.init(str(tmp_path / "graph"), schema + "\nnode Both {\n  a: DateTime\n  b: Date\n  @key(a, b)\n}")
+    records.append({"type": "Both", "data": {"a": "2026-01-02T03:04:05", "b": "2026-01-02"}})
+
+    graph.load("\n".join(map(json.dumps, records)), mode="merge")
+
+    assert audit(str(tmp_path / "graph")).findings == ()

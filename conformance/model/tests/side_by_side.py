@@ -2,20 +2,23 @@
 
 A step is a plain dictionary, so that a failing sequence prints as something that can be run again. The engine here is
 the reference, called in process; what is compared is what any engine answers: the result or the kind of the refusal,
-the branches, and the export of each.
+the branches, the export and the manifest version of each, and at the end what was at older points.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from conformance.model import Model, Refusal
+import pytest
+
+from conformance.model import Commit, Model, Refusal
 from reference.errors import MergeConflicts, OmniError
 from reference.format.manifest import GraphCommit
 from reference.graph import Graph
+from reference.protocol.manifests import Snapshot
 
 Step = dict[str, Any]
 Answer = tuple[Any, ...]
@@ -26,7 +29,8 @@ class SideBySide:
 
     def __init__(self, uri: str, schema: str) -> None:
         self.engine = Graph.init(uri, schema)
-        self.model = Model(json.loads(Path(uri, "_schema.ir.json").read_text(encoding="utf-8")))
+        self.model = Model.from_source(schema)
+        assert json.loads(Path(uri, "_schema.ir.json").read_text(encoding="utf-8")) == self.model.schema.ir
         genesis = self.engine.commits()[0]
         self._identify(self.model.head(), genesis)
 
@@ -39,6 +43,7 @@ class SideBySide:
             "merge": self._merge,
             "branch_create": self._branch_create,
             "branch_delete": self._branch_delete,
+            "schema_apply": self._schema_apply,
             "optimize": lambda: self._maintain(self.engine.optimize),
             "ensure_indices": lambda: self._maintain(self.engine.ensure_indices),
             "reopen": self._reopen,
@@ -92,6 +97,23 @@ class SideBySide:
     def _branch_delete(self, name: str) -> None:
         self._both(_done(lambda: self.engine.branch_delete(name)), _done(lambda: self.model.branch_delete(name)))
 
+    def _schema_apply(self, source: str, allow_data_loss: bool = False) -> None:
+        def by_engine() -> Answer:
+            plan = self.engine.schema_plan(source, allow_data_loss=allow_data_loss)
+            plans.append(plan.supported)
+            done = self.engine.schema_apply(source, allow_data_loss=allow_data_loss)
+            return done.applied, [_bare(step.to_json()) for step in done.steps], done.commit
+
+        def by_model() -> Answer:
+            plan = self.model.schema_plan(source, allow_data_loss=allow_data_loss)
+            plans.append(plan.supported)
+            found = self.model.schema_apply(source, allow_data_loss=allow_data_loss)
+            return found.applied, [_bare(step) for step in found.steps], found.commit
+
+        plans: list[bool] = []
+        self._both(by_engine, by_model, "main")
+        assert len(set(plans)) < 2, f"the engine supports the plan: {plans[0]}, the model: {plans[1]}"
+
     def _maintain(self, work: Callable[[], object]) -> None:
         """What the engine commits on main without changing a row, the model is told."""
         work()
@@ -120,6 +142,8 @@ class SideBySide:
         parents = {parent.commit_id for parent in self.model.parents(commit)}
         recorded = {engines.parent_commit_id, engines.merged_parent_commit_id} - {None}
         assert parents == recorded, f"the parents of the commit are {recorded} in the engine and {parents} in the model"
+        counted, version = commit.manifest_version, engines.manifest_version
+        assert version >= counted, f"the commit is at version {version}, and the one before it at {counted - 1}"
         self.model.identify(commit, engines.graph_commit_id, engines.manifest_version, engines.created_at)
 
     def exported(self, branch: str) -> str:
@@ -130,6 +154,9 @@ class SideBySide:
         for branch in self.model.branch_list():
             found, meant = self.exported(branch), self.model.export(branch)
             assert found == meant, f"'{branch}' differs after {step}:\nengine\n{found}\nmodel\n{meant}"
+            version, known = self.engine.snapshot(branch).version, self.model.last_version(branch)
+            assert version >= known, f"'{branch}' went back from version {known} to {version} after {step}"
+            self.model.reach(branch, version)  # An engine may compact its manifest whenever it likes [OPT-07].
 
     def compare_histories(self) -> None:
         """Old states, single rows and diffs, for the first, a middle and the last commit of each branch."""
@@ -138,19 +165,58 @@ class SideBySide:
             assert [each.commit_id for each in commits] == [
                 each.graph_commit_id for each in self.engine.commits(branch)
             ]
-            chosen = [commits[0], commits[len(commits) // 2], commits[-1]]
-            snapshots = [self.engine.snapshot(commit=commit.commit_id) for commit in chosen]
-            for commit, snapshot in zip(chosen[1:2], snapshots[1:2], strict=True):
-                for key in self.model.schema.types:
-                    assert self.engine.read(key, snapshot) == self.model.read(key, commit=commit.commit_id)
-                    for row_id in sorted(commit.state[key])[:1]:
-                        found = self.engine.entity_at(key, row_id, snapshot)
-                        assert found == self.model.entity_at(key, row_id, commit=commit.commit_id)
-            for older, newer in ((0, 1), (1, 2), (2, 1)):
-                diff = self.engine.diff(snapshots[older], snapshots[newer])
-                did = [(each.table_key, each.row_id, each.op, each.endpoints) for each in diff.changes]
-                changes = self.model.diff(chosen[older].state, chosen[newer].state)
-                assert did == [(each.table_key, each.row_id, each.op, each.endpoints) for each in changes]
+            self.compare_points([commits[0], commits[len(commits) // 2], commits[-1]])
+            self.compare_versions(branch)
+
+    def compare_points(self, points: Sequence[Commit]) -> None:
+        snapshots = [self.engine.snapshot(commit=point.commit_id) for point in points]
+        for point, snapshot in zip(points[1:2], snapshots[1:2], strict=True):
+            self.compare_rows(point, snapshot)
+        for older, newer in ((0, 1), (1, 2), (2, 1)):
+            if points[older].lost or points[newer].lost:
+                continue
+            diff = self.engine.diff(snapshots[older], snapshots[newer])
+            did = [(each.table_key, each.row_id, each.op, each.endpoints) for each in diff.changes]
+            changes = self.model.diff(points[older], points[newer])
+            assert did == [(each.table_key, each.row_id, each.op, each.endpoints) for each in changes]
+
+    def compare_versions(self, branch: str) -> None:
+        """Every version that the manifest of a branch has had, and one beside it at each end."""
+        last = self.model.last_version(branch)
+        for version in {
+            0,
+            1,
+            last - 1,
+            last,
+            last + 1,
+            *(each.manifest_version for each in self.model.commits(branch)),
+        }:
+            try:
+                point = self.model.at(branch, version)
+            except Refusal as refusal:
+                with pytest.raises(OmniError) as refused:
+                    self.engine.snapshot(branch, version=version)
+                assert refused.value.kind == refusal.kind
+                continue
+            self.compare_rows(point, self.engine.snapshot(branch, version=version))
+
+    def compare_rows(self, point: Commit, snapshot: Snapshot) -> None:
+        """All rows at a point, and one row of each table. What a hard drop may have removed is not asked for."""
+        assert sorted(snapshot.entries) == sorted(point.state), f"there are other tables at {point}"
+        for key in point.state.keys() - point.lost:
+            assert self.engine.read(key, snapshot) == self.model.read(key, commit=point.commit_id), (
+                f"{key} differs at {point}"
+            )
+            for row_id in [*sorted(point.state[key])[:1], "nobody"]:
+                meant = self.model.entity_at(key, row_id, commit=point.commit_id)
+                assert self.engine.entity_at(key, row_id, snapshot) == meant
+        assert self.engine.entity_at("node:Nowhere", "x", snapshot) is None
+        assert self.model.entity_at("node:Nowhere", "x", commit=point.commit_id) is None
+
+
+def _bare(step: Mapping[str, Any]) -> dict[str, Any]:
+    """A step without the words that an engine finds for it."""
+    return {name: value for name, value in step.items() if name != "reason"}
 
 
 def _done(operation: Callable[[], None]) -> Callable[[], Answer]:

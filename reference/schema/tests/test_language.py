@@ -142,3 +142,22 @@ def test_any_text_compiles_or_is_refused_as_a_schema_error(data: st.DataObject) 
         compile_schema(broken)
     except SchemaError as error:
         assert error.at is not None and error.message.splitlines()[-1].endswith("^")
+
+
+@pytest.mark.requirement("VAL-13", "SCH-06")
+def test_a_keyword_may_follow_the_annotation_of_a_type() -> None:
+    source = (
+        'interface I {}\nnode P @plain implements I { name: String @key }\nedge E: P -> P @rename_from("X")\nnode Q {}'
+    )
+
+    catalog = compile_schema(source)
+
+    assert catalog.nodes["P"].annotations == (Annotation("plain"),)
+    assert catalog.edges["E"].annotations == (Annotation("rename_from", "X"),)
+    assert catalog.table_keys() == ["edge:E", "node:P", "node:Q"]
+
+
+@pytest.mark.requirement("VAL-15")
+@pytest.mark.parametrize("pattern", ["a*+", "a++", "a?+", "a{1}+", "a{1,2}+"])
+def test_a_pattern_that_engines_read_differently_is_refused(pattern: str) -> None:
+    refusal(f'node P {{ name: String\n @check(name, "{pattern}") }}')

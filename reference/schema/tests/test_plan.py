@@ -260,3 +260,27 @@ def test_the_order_of_the_steps_does_not_depend_on_the_source() -> None:
 @pytest.mark.requirement("SCH-03")
 def test_an_index_that_is_declared_twice_is_added_once() -> None:
     assert steps("node P { a: I32 }", "node P { a: I32 @index @index(a) }") == ["add_constraint node:P"]
+
+
+@pytest.mark.requirement("SCH-05")
+def test_a_rename_from_nowhere_is_refused_also_where_its_name_is_renamed_away() -> None:
+    old = "node P { a: String? }"
+
+    plan = planned(old, 'node P { a: String? @rename_from("gone")\n c: String? @rename_from("a") }')
+
+    assert not plan.supported
+
+
+@pytest.mark.requirement("SCH-05", "SCH-06")
+def test_a_rename_that_was_carried_out_may_stay_in_the_text() -> None:
+    assert steps("node P { a: String? }", 'node P { a: String? @rename_from("gone") }') == [
+        "update_property_metadata node:P.a"
+    ]
+
+
+@pytest.mark.requirement("VAL-14", "SCH-05")
+def test_a_rename_that_would_reorder_the_columns_of_a_key_is_refused() -> None:
+    old = "node P { a: I32\n b: I32\n @key(a, b) }"
+
+    assert not planned(old, 'node P { z: I32 @rename_from("a")\n b: I32\n @key(z, b) }').supported
+    assert planned(old, 'node P { aa: I32 @rename_from("a")\n b: I32\n @key(aa, b) }').supported

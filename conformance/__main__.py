@@ -1,0 +1,5 @@
+"""`python -m conformance` is `touchstone`."""
+
+from conformance.cli import main
+
+main()

@@ -1,0 +1,194 @@
+"""`touchstone`: the command line of the kit.
+
+    run            judge an engine
+    smoke          check an adapter, before any verdict on the engine
+    replay         repeat a failure from its trace, on any engine
+    requirements   what is required, and the tests behind each requirement
+    audit          read a graph's bytes, whoever wrote it
+    doctor         which stores and tools are here
+
+Exit codes: 0 conforms, 1 a requirement failed, 2 usage, 3 the engine or its adapter could not run, 4 nothing was
+tested, 5 a known failure did not fail.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from conformance.adapters import InvalidEngineSpec, parse
+from conformance.audit.cli import audit_command
+from conformance.doctor import doctor_command
+from conformance.registry import requirements
+from conformance.runner.profiles import PROFILES
+from conformance.runner.session import Run, RunOptions, RunUsageError
+from conformance.runner.session import run as run_suites
+from conformance.runner.verdict import CONFORMS, USAGE
+from conformance.smoke import smoke_command
+from conformance.traces import TraceError, read_trace
+from fixtures.stores.catalog import STORES, UnknownStore
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=__doc__)
+app.command("audit")(audit_command)
+app.command("smoke")(smoke_command)
+app.command("doctor")(doctor_command)
+
+EngineOption = Annotated[
+    str, typer.Option("--engine", help="cmd:<command line>, python:<module>:<Class>, or reference.")
+]
+StoreOption = Annotated[list[str] | None, typer.Option("--store", help=f"One of {', '.join(STORES)}; may be repeated.")]
+SHOWN_FAILURES = 20
+
+
+@app.command("run", context_settings={"allow_extra_args": True, "ignore_unknown_options": False})
+def run_command(
+    context: typer.Context,
+    engine: EngineOption = "reference",
+    store: StoreOption = None,
+    suite: Annotated[
+        list[str] | None, typer.Option("--suite", help="A group, as in LAY or MRG; may be repeated.")
+    ] = None,
+    profile: Annotated[str, typer.Option(help=f"One of {', '.join(PROFILES)}.")] = "default",
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the random sequences.")] = 0,
+    known_failing: Annotated[Path | None, typer.Option(help="A file with the known failures.")] = None,
+    report: Annotated[Path | None, typer.Option(help="A directory for report.json, index.html and so on.")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that one answer of the engine may take.")] = 120.0,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that test at the same time.")] = min(
+        os.cpu_count() or 1, 4
+    ),
+    attach: Annotated[bool, typer.Option("--attach", help="Print each driver's command and wait for Enter.")] = False,
+) -> None:
+    """Judge an engine: run the suites on it and say which requirements hold. What follows `--` goes to pytest."""
+    console = Console()
+    stores = tuple(dict.fromkeys(name for each in store or ["local"] for name in each.split(",")))
+    options = RunOptions(
+        engine=engine,
+        stores=stores,
+        suites=tuple(each.upper() for each in suite or ()),
+        profile=profile,
+        seed=seed,
+        known_failing=known_failing,
+        report=report,
+        timeout_seconds=timeout,
+        workers=workers,
+        attach=attach,
+        pytest_args=tuple(context.args),
+    )
+    if profile not in PROFILES:
+        raise usage(f"there is no profile '{profile}'; there are {', '.join(PROFILES)}")
+    try:
+        parse(engine)
+        this = run_suites(options, console)
+    except (InvalidEngineSpec, UnknownStore, RunUsageError) as error:
+        raise usage(str(error)) from None
+    show(this, console)
+    assert this.verdict is not None
+    raise typer.Exit(this.verdict.exit_code)
+
+
+def show(this: Run, console: Console) -> None:
+    """The end of a run, in words: what failed and because of what, everything that was not tested, the verdict."""
+    verdict = this.verdict
+    assert verdict is not None
+    failed = [record for record in this.records if record.outcome == "failed"]
+    for record in failed[:SHOWN_FAILURES]:
+        console.print(f"[bold red]failed[/] {', '.join(record.broke)}  {escape(record.name)}", highlight=False)
+        console.print(f"       because {escape((record.decisive.because or 'of an error').strip())}", highlight=False)
+    if len(failed) > SHOWN_FAILURES:
+        console.print(f"       and {len(failed) - SHOWN_FAILURES} more", highlight=False)
+    for fault in this.faults:
+        console.print(f"[bold red]adapter[/] {escape(str(fault['message']))}", highlight=False)
+        if fault["stderr"]:
+            console.print(f"        it wrote to stderr: {escape(str(fault['stderr'])[-2000:])}", highlight=False)
+    for line in verdict.known:
+        if line["state"] != "failed":
+            word = "stale" if line["state"] == "stale" else "not run"
+            console.print(f"[bold yellow]{word}[/] known failure, line {line['line']}: {escape(line['names'])}")
+    _show_not_tested(this, console)
+    counted = verdict.summary["requirements"]
+    words = ", ".join(f"{name.replace('_', ' ')} {number}" for name, number in counted.items())
+    console.print(f"requirements: {words}", highlight=False)
+    colour = "green" if verdict.exit_code == CONFORMS else "red"
+    console.print(f"[bold {colour}]{verdict.name.replace('_', ' ')}[/]: {escape(verdict.because)}", highlight=False)
+    if this.options.report is not None:
+        console.print(f"report: {this.options.report / 'index.html'}", highlight=False, soft_wrap=True)
+
+
+def _show_not_tested(this: Run, console: Console) -> None:
+    assert this.verdict is not None
+    for outcome, colour in (("unsupported", "magenta"), ("skipped", "cyan")):
+        ids = [row["id"] for row in this.verdict.requirements if row["outcome"] == outcome]
+        if ids:
+            console.print(f"[bold {colour}]{outcome}[/]: {', '.join(ids)}", highlight=False)
+    reasons = sorted({record.decisive.reason or "" for record in this.records if record.outcome == "skipped"})
+    for reason in filter(None, reasons):
+        console.print(f"         because {escape(reason)}", highlight=False)
+
+
+@app.command("requirements")
+def requirements_command(
+    format: Annotated[str, typer.Option(help="table or json.")] = "table",
+    group: Annotated[str | None, typer.Option(help="Only this group, as in LAY.")] = None,
+) -> None:
+    """List the requirements, with the tests behind each."""
+    from conformance.listing import SuitesUnreadable, by_requirement
+
+    groups = {each.group for each in requirements().values()}
+    if format not in ("table", "json"):
+        raise usage(f"there is no format '{format}'; there are table and json")
+    if group is not None and group.upper() not in groups:
+        raise usage(f"there is no group '{group}'; there are {', '.join(sorted(groups))}")
+    try:
+        listed = by_requirement()
+    except SuitesUnreadable as error:
+        Console(stderr=True).print(f"the suites cannot be read: {escape(str(error))}")
+        raise typer.Exit(3) from None
+    chosen = {each: tests for each, tests in listed.items() if group in (None, each.group, each.group.lower())}
+    if format == "json":
+        rows = [{**vars(each), "source": list(each.source), "tests": list(tests)} for each, tests in chosen.items()]
+        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    console = Console()
+    table = Table("id", "level", "capability", "tests", "requirement", box=None, pad_edge=False)
+    for each, tests in chosen.items():
+        table.add_row(each.id, each.level, each.capability, str(len(tests)), escape(each.sentence))
+    console.print(table)
+    covered = sum(1 for tests in chosen.values() if tests)
+    bare = [each.id for each, tests in chosen.items() if each.level == "must" and not tests]
+    console.print(f"{len(chosen)} requirements, {covered} with tests, must without a test: {', '.join(bare) or 'none'}")
+
+
+@app.command("replay")
+def replay_command(
+    trace: Annotated[Path, typer.Argument(help="A trace.json.")],
+    engine: EngineOption = "reference",
+    store: Annotated[str, typer.Option(help=f"One of {', '.join(STORES)}.")] = "local",
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that one answer of the engine may take.")] = 120.0,
+) -> None:
+    """Repeat a failure on any engine, and say which requirement it breaks, and because of what."""
+    from conformance.replay import replay
+
+    console = Console()
+    try:
+        parse(engine)
+        code = replay(read_trace(trace), engine=engine, store=store, timeout_seconds=timeout, console=console)
+    except (InvalidEngineSpec, UnknownStore, TraceError) as error:
+        raise usage(str(error)) from None
+    raise typer.Exit(code)
+
+
+def usage(message: str) -> typer.Exit:
+    """A mistake in the request: said in words on stderr, exit code 2."""
+    Console(stderr=True).print(f"[bold red]error[/]: {escape(message)}", highlight=False)
+    return typer.Exit(USAGE)
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,100 @@
+"""`touchstone doctor`: which stores and tools are here, and what to do about those that are not."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fixtures.stores.catalog import STORES
+
+BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
+_ANSWER_TIMEOUT_SECONDS: Final = 20
+_PACKAGES: Final = ("pylance", "pyarrow", "obstore", "hypothesis", "pytest", "pytest-xdist", "moto", "pyspark")
+_INSTALLED_BY: Final = {
+    "hypothesis": "test",
+    "pytest": "test",
+    "pytest-xdist": "test",
+    "moto": "servers",
+    "pyspark": "spark",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a run may need: what is here, or what to do."""
+
+    kind: str
+    name: str
+    here: bool
+    words: str
+
+
+def findings() -> Iterator[Finding]:
+    """Everything that is looked for, in the order in which it is shown."""
+    yield Finding("tool", "python", True, platform.python_version())
+    for name in _PACKAGES:
+        yield _package(name)
+    for kind in STORES.values():
+        reason = kind.missing()
+        yield Finding("store", kind.name, reason is None, kind.description if reason is None else reason)
+    yield _command("node", ["node", "--version"], "runs the example driver in fixtures/drivers/node: install nodejs")
+    yield _command("java", ["java", "-version"], "runs Spark: install a Java runtime, 17 or newer")
+    yield _command(
+        "docker",
+        ["docker", "version", "--format", "{{.Server.Version}}"],
+        "runs MinIO: install docker.io and start dockerd",
+    )
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    words = (
+        browser.rpartition("/")[2] if browser else "tests of the report in a real browser are skipped: install chromium"
+    )
+    yield Finding("tool", "browser", browser is not None, words)
+
+
+def _package(name: str) -> Finding:
+    try:
+        return Finding("package", name, True, importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        extra = _INSTALLED_BY.get(name)
+        wanted = "omnigraph-touchstone" if extra is None else f"omnigraph-touchstone[{extra}]"
+        return Finding("package", name, False, f"pip install '{wanted}'")
+
+
+def _command(name: str, command: list[str], otherwise: str) -> Finding:
+    if shutil.which(command[0]) is None:
+        return Finding("tool", name, False, otherwise)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_TIMEOUT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return Finding("tool", name, False, f"does not answer; {otherwise}")
+    lines = (done.stdout or done.stderr).strip().splitlines()
+    return Finding("tool", name, done.returncode == 0, lines[0] if lines and done.returncode == 0 else otherwise)
+
+
+def doctor_command() -> None:
+    """Say which stores and tools are here, and what to do about the missing ones."""
+    show(Console(), list(findings()))
+
+
+def show(console: Console, found: list[Finding]) -> None:
+    table = Table("kind", "name", "here", "version, or what to do", box=None, pad_edge=False)
+    for each in found:
+        here = "[green]yes[/]" if each.here else "[bold yellow]no[/]"
+        table.add_row(each.kind, each.name, here, escape(each.words))
+    console.print(table)
+    missing = [each.name for each in found if not each.here]
+    if missing:
+        console.print(
+            f"missing: {', '.join(missing)}. What needs one of them is skipped, and says so.", highlight=False
+        )
+    else:
+        console.print("nothing is missing.", highlight=False)

@@ -1,0 +1,89 @@
+"""`touchstone replay`: repeat a failure from its trace, on any engine, and say what it breaks, and because of what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from conformance.adapters import AdapterFault, EngineError, Unsupported
+from conformance.judge import Engine, RequirementBroken
+from conformance.registry import requirements
+from conformance.runner.session import RunOptions, run, without_aws_variables
+from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_TESTED
+from conformance.sequences.player import Player
+from conformance.sequences.story import line_of
+from fixtures.stores.catalog import StoreUnavailable, kind_of, running
+
+
+def replay(trace: Mapping[str, Any], *, engine: str, store: str, timeout_seconds: float, console: Console) -> int:
+    """Run a trace; the exit code is that of a run: 0 it holds here, 1 it breaks a requirement, 3, 4."""
+    kind_of(store)
+    broke = ", ".join(trace["broke"])
+    console.print(
+        f"a trace of '{escape(trace['test'])}' on {escape(trace['engine'])}, which broke {broke}", highlight=False
+    )
+    if trace["kind"] == "example":
+        return _run_the_test(trace, engine=engine, store=store, timeout_seconds=timeout_seconds, console=console)
+    without_aws_variables()
+    try:
+        with running(store) as place:
+            under_test = Engine.connect(engine, env=place.env, timeout_seconds=timeout_seconds)
+            try:
+                player = Player(under_test, place.fresh_root, place.env, trace["schema"])
+                return _play(player, trace, console)
+            finally:
+                under_test.close()
+    except StoreUnavailable as reason:
+        console.print(f"[bold cyan]skipped[/]: {escape(str(reason))}", highlight=False)
+        return NOTHING_TESTED
+    except (AdapterFault, Unsupported, EngineError) as fault:
+        console.print(f"[bold red]could not run[/]: {escape(str(fault))}", highlight=False)
+        return COULD_NOT_RUN
+    except RequirementBroken as broken:
+        return _broke(broken, console)
+
+
+def _play(player: Player, trace: Mapping[str, Any], console: Console) -> int:
+    for number, step in enumerate(trace["steps"], 1):
+        console.print(f"{number:>3}. {escape(line_of(step))}", highlight=False, soft_wrap=True)
+        try:
+            player.play(step)
+        except RequirementBroken as broken:
+            return _broke(broken, console)
+    console.print(f"[bold green]holds[/]: {len(trace['steps'])} steps, and nothing was broken", highlight=False)
+    return CONFORMS
+
+
+def _broke(broken: RequirementBroken, console: Console) -> int:
+    for each in broken.ids:
+        console.print(f"[bold red]broke {each}[/]: {escape(requirements()[each].sentence)}", highlight=False)
+    console.print(f"because {escape(broken.because)}", highlight=False, soft_wrap=True)
+    return FAILS
+
+
+def _run_the_test(
+    trace: Mapping[str, Any], *, engine: str, store: str, timeout_seconds: float, console: Console
+) -> int:
+    """A test of the suites prepares its graph on disk as well: it is run again as it is."""
+    options = RunOptions(
+        engine=engine,
+        stores=(store,),
+        profile="deep",
+        seed=trace["seed"],
+        timeout_seconds=timeout_seconds,
+        workers=1,
+        only_test=trace["test"].partition("[")[0],
+    )
+    this = run(options, console)
+    assert this.verdict is not None
+    for record in this.records:
+        if record.outcome == "failed":
+            _broke(RequirementBroken(record.broke, record.decisive.because or "of an error"), console)
+    if this.verdict.exit_code == CONFORMS:
+        console.print("[bold green]holds[/]: the test passes here", highlight=False)
+    for fault in this.faults:
+        console.print(f"[bold red]could not run[/]: {escape(str(fault['message']))}", highlight=False)
+    return this.verdict.exit_code

@@ -1,0 +1,87 @@
+"""Known failures: what an engine is known to break, with the reason, one line each.
+
+    # A line that begins with '#' is for people.
+    LOD-07                                       append accepts a key that is already there
+    test_mrg_merge.py::test_a_net_zero_branch*   merging a branch whose edits cancel out fails for ever
+
+The first word names a requirement, or tests by name (with `*` for any text; the axes in brackets may be left out). The
+rest says why, and is not optional. Known failures are run like all others: one that does not fail any more is stale,
+and fails the run by name, so that the list is always true.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+from conformance.registry import requirements
+
+_ID: Final = re.compile(r"[A-Z]{3,4}-\d\d")
+
+
+class KnownFailingError(ValueError):
+    """A list that cannot be used: each problem with its line."""
+
+    def __init__(self, path: Path, problems: list[str]) -> None:
+        super().__init__("\n".join(f"{path.name}: {problem}" for problem in problems))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True)
+class KnownFailure:
+    """One line."""
+
+    line: int
+    names: str
+    reason: str
+
+    @property
+    def is_requirement(self) -> bool:
+        return _ID.fullmatch(self.names) is not None
+
+    def names_test(self, name: str) -> bool:
+        """Whether this line names a test; brackets, the axes, may be left out of the line."""
+        bare = name.partition("[")[0]
+        return fnmatchcase(bare, self.names) or _literally(name, self.names)
+
+    def excuses(self, name: str, broke: Iterable[str]) -> bool:
+        """Whether a failing test is accounted for by this line."""
+        return self.names in broke if self.is_requirement else self.names_test(name)
+
+
+def _literally(name: str, pattern: str) -> bool:
+    """A glob in which brackets stand for themselves: names of tests have them."""
+    return fnmatchcase(name, pattern.replace("[", "[[]"))
+
+
+def read_known_failing(path: Path) -> tuple[KnownFailure, ...]:
+    """Read a list, and refuse one with a line that nobody could check."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise KnownFailingError(path, [f"cannot be read: {error.strerror}"]) from None
+    except UnicodeDecodeError:
+        raise KnownFailingError(path, ["is not UTF-8 text"]) from None
+    problems: list[str] = []
+    found: dict[str, KnownFailure] = {}
+    for number, line in enumerate(lines, 1):
+        names, _, reason = line.strip().partition(" ")
+        if not names or names.startswith("#"):
+            continue
+        failure = KnownFailure(number, names, reason.strip())
+        if not failure.reason:
+            problems.append(f"line {number}: '{names}' has no reason: say after it what is known to be wrong")
+        if failure.is_requirement and names not in requirements():
+            problems.append(f"line {number}: there is no requirement '{names}'")
+        if not failure.is_requirement and "::" not in names:
+            problems.append(f"line {number}: '{names}' is neither a requirement id nor a test, as in test_x.py::test_y")
+        if names in found:
+            problems.append(f"line {number}: '{names}' stands in line {found[names].line} already")
+        found.setdefault(names, failure)
+    if problems:
+        raise KnownFailingError(path, problems)
+    return tuple(found.values())

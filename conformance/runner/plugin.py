@@ -1,0 +1,381 @@
+"""pytest's side of a run: the options, the fixtures of the suites, and what each test proved and broke.
+
+A suite's test asks for fixtures, never for an engine of its own:
+
+    judged      makes graphs that the model follows, and that the auditor reads when the test is over
+    engine      the engine under test, to ask it directly
+    peers       further processes or sessions of it, also with failpoints armed
+    root        an address at which no graph is yet
+    forge       damage and crash states, on disk
+
+Every test runs once per store, and its name says so: `test_x[reference-local-core]` is engine, store and capability.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.adapters import AdapterFault, EngineError, Unsupported
+from conformance.capabilities import capabilities_of, lacking
+from conformance.judge import Case, Engine, JudgedGraph, RequirementBroken
+from conformance.judge.broken import running as case_running
+from conformance.registry import requirements
+from conformance.runner.known import KnownFailure, read_known_failing
+from conformance.runner.profiles import PROFILES, Profile
+from conformance.runner.records import PROPERTY, Phase
+from fixtures.forge import Forge
+from fixtures.stores.catalog import Store, StoreUnavailable
+from fixtures.stores.catalog import running as store_running
+
+# What the fixtures below are to a test that asks for them.
+Judged = Callable[..., JudgedGraph]
+ForgeOf = Callable[[str], Forge]
+Peers = Callable[..., Engine]
+
+CASE = pytest.StashKey[Case]()
+ENGINES = pytest.StashKey["Engines"]()
+SUITES = Path(__file__).parents[1] / "suites"
+
+
+# -- options ---------------------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("touchstone", "the engine under test, and where it is tested")
+    group.addoption("--touchstone-engine", default="reference", help="cmd:…, python:…:… or reference")
+    group.addoption("--touchstone-store", action="append", default=[], help="local, moto; may be given several times")
+    group.addoption("--touchstone-profile", default="quick", choices=list(PROFILES), help="how much is done")
+    group.addoption("--touchstone-seed", type=int, default=0, help="the seed of the random sequences")
+    group.addoption("--touchstone-timeout", type=float, default=120.0, help="seconds that an answer may take")
+    group.addoption("--touchstone-known-failing", default=None, help="a file with the known failures")
+    group.addoption("--touchstone-test", default=None, help="run only this test, as in test_lay_layout.py::test_x")
+    group.addoption("--touchstone-attach", action="store_true", help="print each driver's command and wait for Enter")
+    group.addoption("--touchstone-suite", action="append", default=[], help="run only these groups, as in LAY or MRG")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for line in (
+        "requirement(id, ...): ids of the requirements that the test checks",
+        "long: takes long, and is left out of the quick profile",
+        "s3: needs an S3 server; one is started from the package `moto`",
+    ):
+        config.addinivalue_line("markers", line)
+    config.stash[ENGINES] = Engines(
+        config.getoption("--touchstone-engine"),
+        config.getoption("--touchstone-timeout"),
+        ask_to_attach if config.getoption("--touchstone-attach") else None,
+    )
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if ENGINES in config.stash:
+        config.stash[ENGINES].forget()
+
+
+def stores_of(config: pytest.Config) -> list[str]:
+    return list(dict.fromkeys(config.getoption("--touchstone-store"))) or ["local"]
+
+
+def profile_of(config: pytest.Config) -> Profile:
+    return PROFILES[config.getoption("--touchstone-profile")]
+
+
+# -- which tests -----------------------------------------------------------------------------------------------------
+
+
+def is_of_a_suite(path: Path) -> bool:
+    return path.parent == SUITES
+
+
+def ids_of(item: pytest.Item | Any) -> tuple[str, ...]:
+    """The requirements that a test names, in the order of its markers."""
+    return tuple(dict.fromkeys(str(each) for marker in item.iter_markers("requirement") for each in marker.args))
+
+
+def engine_label(spec: str) -> str:
+    """An engine as part of a test's name."""
+    return re.sub(r"[^A-Za-z0-9_.]+", ".", spec.partition(" ")[0].replace("cmd:", "cmd.")).strip(".")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "store" in metafunc.fixturenames and is_of_a_suite(Path(metafunc.definition.path)):
+        known = [each for each in ids_of(metafunc.definition) if each in requirements()]
+        capability = "+".join(capabilities_of(known))
+        label = engine_label(metafunc.config.getoption("--touchstone-engine"))
+        names = stores_of(metafunc.config)
+        metafunc.parametrize(
+            "store", names, indirect=True, scope="session", ids=[f"{label}-{name}-{capability}" for name in names]
+        )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the profile or the selection of groups leaves out; name what no requirement stands behind."""
+    groups = {each.upper() for each in config.getoption("--touchstone-suite")}
+    only = config.getoption("--touchstone-test")
+    profile = profile_of(config)
+    kept: list[pytest.Item] = []
+    dropped: list[pytest.Item] = []
+    for item in items:
+        if is_of_a_suite(item.path):
+            _refuse_unnamed(item)
+            own = {group_of(each) for each in ids_of(item)} | {group_of_file(item.path)}
+            chosen = (not groups or groups & own) and only in (None, short_name(item.nodeid).partition("[")[0])
+            if not chosen or (item.get_closest_marker("long") and not profile.long_examples):
+                dropped.append(item)
+                continue
+        kept.append(item)
+    if profile.rows_per_table is not None:
+        kept, beyond = _some_rows(kept, profile.rows_per_table)
+        dropped += beyond
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = kept
+
+
+def _some_rows(items: list[pytest.Item], number: int) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Of each table of examples, and for each store, the first rows and the last one; and what is left out."""
+    rows: dict[tuple[str, str | None], list[pytest.Item]] = {}
+    for item in items:
+        rows.setdefault((item.nodeid.partition("[")[0], store_of(item)), []).append(item)
+    chosen = {
+        id(each)
+        for (name, _), table in rows.items()
+        for each in (
+            table if group_of_file(Path(name.partition("::")[0])) == "SEQ" else [*table[: number - 1], table[-1]]
+        )
+    }
+    return [each for each in items if id(each) in chosen], [each for each in items if id(each) not in chosen]
+
+
+def store_of(item: pytest.Item) -> str | None:
+    callspec = getattr(item, "callspec", None)
+    return None if callspec is None else callspec.params.get("store")
+
+
+def group_of(requirement: str) -> str:
+    return requirement.partition("-")[0]
+
+
+def group_of_file(path: Path) -> str:
+    """The group in a file's name: `test_lay_layout.py` is LAY."""
+    return path.name.split("_")[1].upper()
+
+
+def _refuse_unnamed(item: pytest.Item) -> None:
+    ids = ids_of(item)
+    unknown = [each for each in ids if each not in requirements()]
+    if not ids:
+        raise pytest.UsageError(f"{item.nodeid} names no requirement")
+    if unknown:
+        raise pytest.UsageError(f"{item.nodeid} names {', '.join(unknown)}, which no requirement is called")
+
+
+# -- engines and stores ----------------------------------------------------------------------------------------------
+
+
+class Engines:
+    """The engines of one worker: one per store, connected when it is first needed and again after it broke down."""
+
+    def __init__(self, spec: str, timeout_seconds: float, attach: Callable[[str], None] | None) -> None:
+        self.spec = spec
+        self.timeout_seconds = timeout_seconds
+        self.attach = attach
+        self._by_store: dict[str, Engine] = {}
+
+    def on(self, store: Store) -> Engine:
+        if store.name not in self._by_store:
+            self._by_store[store.name] = self.another(store)
+        return self._by_store[store.name]
+
+    def another(self, store: Store, *, failpoints: str | None = None) -> Engine:
+        return Engine.connect(
+            self.spec,
+            env=store.env,
+            timeout_seconds=self.timeout_seconds,
+            failpoints=failpoints,
+            attach=self.attach,
+        )
+
+    def forget(self) -> None:
+        """After a fault nobody knows what the driver does next: begin anew."""
+        for engine in self._by_store.values():
+            engine.close()
+        self._by_store.clear()
+
+
+def ask_to_attach(words: str) -> None:
+    """Say which process it is, and wait until the person who wants to attach a debugger is ready."""
+    print(words, file=sys.stderr, flush=True)
+    input("attach now; Enter goes on: ")
+
+
+@pytest.fixture(scope="session")
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    """Where the graphs of this test are; the name is part of the test's."""
+    try:
+        with store_running(request.param) as running:
+            yield running
+    except StoreUnavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest, store: Store) -> Engine:
+    """The engine under test. One that lacks an optional capability of the test's requirements is not asked."""
+    engine = request.config.stash[ENGINES].on(store)
+    capabilities = capabilities_of(ids_of(request.node))
+    missing = lacking(capabilities, engine.hello.capabilities)
+    if missing and capabilities != ("core",):
+        raise Unsupported(", ".join(sorted(missing)), "the engine does not declare it")
+    return engine
+
+
+@pytest.fixture
+def peers(request: pytest.FixtureRequest, store: Store) -> Iterator[Peers]:
+    """Further engines on the same store, closed when the test is over: `peers()`, `peers(failpoints="x=error")`."""
+    started: list[Engine] = []
+
+    def start(*, failpoints: str | None = None) -> Engine:
+        engines = request.config.stash[ENGINES]
+        if failpoints is not None and not engines.on(store).supports("failpoints"):
+            raise Unsupported("failpoints", "the engine does not declare it")
+        started.append(engines.another(store, failpoints=failpoints))
+        return started[-1]
+
+    yield start
+    for each in reversed(started):
+        each.close()
+
+
+@pytest.fixture
+def root(store: Store) -> str:
+    """An address at which no graph is yet."""
+    return store.fresh_root()
+
+
+@pytest.fixture
+def forge(store: Store) -> ForgeOf:
+    """Damage and crash states of a graph: `forge(graph.uri)`."""
+    return lambda uri: Forge(uri, dict(store.env))
+
+
+@pytest.fixture
+def judged(engine: Engine, store: Store) -> Iterator[Judged]:
+    """Makes judged graphs: `judged(schema, records)`. The auditor reads each when the test is over.
+
+    A test that damages a graph on purpose says so: `graph.audited = False`.
+    """
+    made: list[JudgedGraph] = []
+
+    def make(schema: str, records: Any = None, **options: Any) -> JudgedGraph:
+        graph = JudgedGraph.init(engine, store.fresh_root(), store.env, schema)
+        made.append(graph)
+        if records is not None:
+            graph.load(records, **options)
+        return graph
+
+    yield make
+    for graph in made:
+        if graph.audited:
+            graph.audit()
+
+
+# -- what happened ---------------------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    if not is_of_a_suite(item.path):
+        return (yield)
+    item.stash[CASE] = Case(short_name(item.nodeid), ids_of(item))
+    with case_running(item.stash[CASE]):
+        return (yield)
+
+
+def short_name(nodeid: str) -> str:
+    """A test as reports and lists of known failures name it: file and function, without folders."""
+    path, _, rest = nodeid.partition("::")
+    return f"{path.rpartition('/')[2]}::{rest}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if CASE not in item.stash:
+        return report
+    phase = _phase(item, call, report)
+    if phase.outcome == "failed":
+        phase = _excused(item, phase)
+    if phase.outcome == "fault":
+        item.config.stash[ENGINES].forget()
+    if phase.outcome in ("unsupported", "known_failing", "skipped") and report.outcome == "failed":
+        report.outcome = "skipped"
+        reason = phase.reason or phase.because or phase.outcome
+        if phase.outcome == "known_failing":
+            report.wasxfail = f"known failing: {reason}"
+        else:
+            report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {reason}")
+    report.user_properties.append((PROPERTY, phase.to_text()))
+    return report
+
+
+def _phase(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> Phase:
+    case = item.stash[CASE]
+    known: dict[str, Any] = {"store": store_of(item), "requirements": case.ids, "proved": tuple(sorted(case.proved))}
+    if call.excinfo is None:
+        return Phase("passed", **known)
+    error = call.excinfo.value
+    detail = str(report.longrepr) if report.longrepr is not None else None
+    if report.outcome == "skipped":
+        return Phase("skipped", reason=str(getattr(error, "msg", error)), **known)
+    if isinstance(error, AdapterFault):
+        return Phase("fault", because=str(error), stderr=error.stderr, detail=detail, **known)
+    if isinstance(error, Unsupported) and (error.op == "failpoints" or capabilities_of(case.ids) != ("core",)):
+        return Phase("unsupported", reason=str(error), **known)
+    own = error.ids if isinstance(error, RequirementBroken) else ()
+    broke = tuple(sorted({*own, *case.broke})) or case.blamed()
+    return Phase("failed", broke=broke, because=_because(error), detail=detail, trace=_trace(item, broke), **known)
+
+
+def _because(error: BaseException) -> str:
+    if isinstance(error, RequirementBroken):
+        return error.because
+    if isinstance(error, EngineError):
+        return f"the engine refused what it should do: {error}"
+    if isinstance(error, Unsupported):
+        return f"the engine lacks what every engine must have: {error}"
+    if isinstance(error, AssertionError):
+        return str(error).split("\nassert ")[0] or "an assertion of the test does not hold"
+    return f"{type(error).__name__}: {error}"
+
+
+def _trace(item: pytest.Item, broke: tuple[str, ...]) -> dict[str, Any]:
+    case = item.stash[CASE]
+    sequence = {} if case.sequence is None else case.sequence
+    return {"test": case.name, "broke": list(broke), "operations": case.operations[-200:], **sequence}
+
+
+def _excused(item: pytest.Item, phase: Phase) -> Phase:
+    for failure in known_failures(item.config):
+        if failure.excuses(item.stash[CASE].name, phase.broke):
+            return Phase(**{**vars(phase), "outcome": "known_failing", "reason": failure.reason})
+    return phase
+
+
+_KNOWN = pytest.StashKey[tuple[KnownFailure, ...]]()
+
+
+def known_failures(config: pytest.Config) -> tuple[KnownFailure, ...]:
+    """The list of known failures of this run, read once."""
+    if _KNOWN not in config.stash:
+        path = config.getoption("--touchstone-known-failing")
+        config.stash[_KNOWN] = () if path is None else read_known_failing(Path(path))
+    return config.stash[_KNOWN]

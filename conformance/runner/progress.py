@@ -1,0 +1,120 @@
+"""What is shown while a run goes on: one line per group, with a bar on a terminal.
+
+Also the controller's ear: it gathers the record of every test, from this process or from the workers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from conformance.runner.plugin import group_of_file, short_name
+from conformance.runner.records import PROPERTY, Phase, TestRecord
+
+FAULTS_MAX = 3
+_LOUD = ("failed", "fault", "known_failing", "unsupported", "skipped")
+_COLOURS = {"failed": "red", "fault": "red", "known_failing": "yellow", "unsupported": "magenta", "skipped": "cyan"}
+
+
+def group_of_test(name: str) -> str:
+    """The group of a test, by the file that it is in."""
+    return group_of_file(Path(name.partition("::")[0]))
+
+
+class Progression:
+    """Listens to pytest, keeps the records, and shows how far it is."""
+
+    def __init__(self, console: Console) -> None:
+        self.records: dict[str, TestRecord] = {}
+        self.faults: list[dict[str, Any]] = []
+        self.collect_errors: list[str] = []
+        self._console = console
+        self._totals: Counter[str] = Counter()
+        self._done: Counter[str] = Counter()
+        self._tasks: dict[str, TaskID] = {}
+        self._session: pytest.Session | None = None
+        self._progress = Progress(
+            TextColumn("{task.description:<4}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[loud]}"),
+            console=console,
+        )
+
+    # -- what pytest says ----------------------------------------------------------------------------------------------
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self._session = session
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        if session.items:
+            self._begin([item.nodeid for item in session.items])
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
+        if not self._totals:
+            self._begin(ids)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.collect_errors.append(str(report.longrepr))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = short_name(report.nodeid)
+        record = self.records.setdefault(name, TestRecord(name))
+        record.seconds += report.duration
+        if report.failed and not any(key == PROPERTY for key, _ in report.user_properties):
+            # A worker that died has no say in it: neither has the engine.
+            self._fault(name, f"the test process broke down: {report.longreprtext.strip()[-500:]}", "")
+        for key, text in report.user_properties:
+            if key == PROPERTY:
+                phase = Phase.from_text(str(text))
+                if phase not in record.phases:
+                    record.phases.append(phase)
+                    if phase.outcome == "fault":
+                        self._fault(name, phase.because or "", phase.stderr or "")
+        if report.when == "teardown":
+            self._finish(record)
+
+    def pytest_sessionfinish(self) -> None:
+        self._progress.stop()
+
+    # -- what people see -----------------------------------------------------------------------------------------------
+
+    def _fault(self, name: str, message: str, stderr: str) -> None:
+        self.faults.append({"test": name, "message": message, "stderr": stderr})
+        passed = any(record.outcome == "passed" and record.proved for record in self.records.values())
+        if self._session is not None and (not passed or len(self.faults) >= FAULTS_MAX):
+            self._session.shouldstop = "the engine or its adapter broke down"
+
+    def _begin(self, nodeids: Sequence[str]) -> None:
+        self._totals.update(group_of_test(short_name(nodeid)) for nodeid in nodeids)
+        if self._console.is_terminal:
+            self._progress.start()
+            for group, total in self._totals.items():
+                self._tasks[group] = self._progress.add_task(group, total=total, loud="")
+
+    def _finish(self, record: TestRecord) -> None:
+        group = group_of_test(record.name)
+        self._done[group] += 1
+        loud = self._loud(group)
+        if group in self._tasks:
+            self._progress.update(self._tasks[group], completed=self._done[group], loud=loud)
+        elif self._done[group] == self._totals[group]:
+            self._console.print(f"{group:<4} {self._done[group]:>3} {loud or 'passed'}", highlight=False)
+
+    def _loud(self, group: str) -> str:
+        """All outcomes that are not a pass, with their number: nothing of it may go unseen."""
+        counted: Counter[str] = Counter(
+            record.outcome for name, record in self.records.items() if group_of_test(name) == group and record.phases
+        )
+        return "  ".join(
+            f"[{_COLOURS[each]}]{counted[each]} {each.replace('_', ' ')}[/]" for each in _LOUD if counted[each]
+        )

@@ -1,0 +1,277 @@
+"""A whole run: check what was asked for, ask the engine whether it is there, test, judge, report."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from rich.console import Console
+
+from conformance.adapters import AdapterFault, EngineError, Unsupported
+from conformance.judge import Engine, Hello
+from conformance.registry import requirements
+from conformance.report import write_report
+from conformance.runner.known import KnownFailingError, KnownFailure, read_known_failing
+from conformance.runner.plugin import SUITES
+from conformance.runner.progress import Progression
+from conformance.runner.records import TestRecord
+from conformance.runner.verdict import Verdict, judge
+from conformance.traces import write_trace
+from fixtures.stores.catalog import kind_of, running
+
+DISTRIBUTION: Final = "omnigraph-touchstone"
+SMALLEST_SCHEMA: Final = "node Thing {\n  name: String @key\n}\n"
+JUNIT: Final = "junit.xml"
+_VERSIONS_OF: Final = ("pylance", "pyarrow", "obstore", "pytest", "hypothesis")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What was asked for."""
+
+    engine: str = "reference"
+    stores: tuple[str, ...] = ("local",)
+    suites: tuple[str, ...] = ()
+    profile: str = "default"
+    seed: int = 0
+    known_failing: Path | None = None
+    report: Path | None = None
+    timeout_seconds: float = 120.0
+    workers: int = 2
+    attach: bool = False
+    only_test: str | None = None
+    pytest_args: tuple[str, ...] = ()
+
+    def command(self) -> str:
+        """The command that repeats this run."""
+        words = ["touchstone", "run", "--engine", self.engine]
+        for name in self.stores:
+            words += ["--store", name]
+        for group in self.suites:
+            words += ["--suite", group]
+        words += ["--profile", self.profile, "--seed", str(self.seed)]
+        if self.known_failing is not None:
+            words += ["--known-failing", str(self.known_failing)]
+        return shlex.join([*words, *(["--", *self.pytest_args] if self.pytest_args else [])])
+
+
+@dataclass
+class Run:
+    """A run while it happens, and what came of it."""
+
+    options: RunOptions
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    began: float = field(default_factory=time.monotonic)
+    hello: Hello | None = None
+    known: tuple[KnownFailure, ...] = ()
+    stores: list[dict[str, Any]] = field(default_factory=list)
+    records: list[TestRecord] = field(default_factory=list)
+    faults: list[dict[str, Any]] = field(default_factory=list)
+    verdict: Verdict | None = None
+
+
+class RunUsageError(ValueError):
+    """Something in the request that no run can be made of."""
+
+
+def check_options(options: RunOptions) -> tuple[KnownFailure, ...]:
+    """Refuse what cannot be run before anything is started; the known failures, read."""
+    groups = {each.group for each in requirements().values()}
+    unknown = [each for each in options.suites if each.upper() not in groups | {"SEQ"}]
+    if unknown:
+        raise RunUsageError(f"there is no suite '{unknown[0]}'; there are {', '.join(sorted(groups))} and SEQ")
+    for name in options.stores:
+        kind_of(name)
+    if options.known_failing is None:
+        return ()
+    try:
+        return read_known_failing(options.known_failing)
+    except KnownFailingError as error:
+        raise RunUsageError(str(error)) from None
+
+
+def run(options: RunOptions, console: Console) -> Run:
+    """Run the suites, judge, and write the report if one is wanted."""
+    this = Run(options, known=check_options(options))
+    without_aws_variables()
+    available = _available_stores(this, console)
+    if available and _engine_answers(this, available[0], console):
+        _test(this, available, console)
+    this.verdict = judge(this.records, available, this.known, this.faults)
+    if options.report is not None:
+        _write(this)
+    return this
+
+
+def without_aws_variables() -> None:
+    """No test talks to a store of the person who runs it: a variable of theirs would win over every option."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        del os.environ[name]
+    os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+
+
+def _available_stores(this: Run, console: Console) -> list[str]:
+    for name in this.options.stores:
+        kind = kind_of(name)
+        reason = kind.missing()
+        this.stores.append({"name": name, "description": kind.description, "skipped": reason})
+        if reason is not None:
+            console.print(f"[bold cyan]skipped[/]: the store '{name}' cannot run here: {reason}")
+    return [store["name"] for store in this.stores if store["skipped"] is None]
+
+
+def _engine_answers(this: Run, store_name: str, console: Console) -> bool:
+    """Whether there is an engine to judge: one that says hello, and takes the first requests without breaking down."""
+    options = this.options
+    try:
+        with running(store_name) as store:
+            engine = Engine.connect(options.engine, env=store.env, timeout_seconds=options.timeout_seconds)
+            try:
+                this.hello = engine.hello
+                uri = store.fresh_root()
+                engine.init(uri, SMALLEST_SCHEMA)
+                engine.open(uri).close()
+            finally:
+                engine.close()
+    except (EngineError, Unsupported):
+        return True  # A typed refusal is an answer: the suites will say which requirement it breaks.
+    except AdapterFault as fault:
+        this.faults.append({"test": None, "message": str(fault), "stderr": fault.stderr})
+        return False
+    console.print(
+        f"engine [bold]{engine.hello.name} {engine.hello.version}[/], internal schema "
+        f"{engine.hello.internal_schema_version}, profile {options.profile}, seed {options.seed}",
+        highlight=False,
+    )
+    return True
+
+
+def _test(this: Run, stores: Sequence[str], console: Console) -> None:
+    options = this.options
+    progression = Progression(console)
+    code = pytest.main(_pytest_args(options, stores), plugins=[progression])
+    this.records = list(progression.records.values())
+    this.faults += progression.faults
+    if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR) or progression.collect_errors:
+        words = "; ".join(progression.collect_errors) or f"pytest ended with {pytest.ExitCode(code).name}"
+        this.faults.append({"test": None, "message": f"the suites could not be run: {words[-2000:]}", "stderr": ""})
+    if code == pytest.ExitCode.INTERRUPTED and not this.faults:
+        this.faults.append({"test": None, "message": "the run was interrupted", "stderr": ""})
+    _refuse_unknown_tests(this)
+
+
+def _pytest_args(options: RunOptions, stores: Sequence[str]) -> list[str]:
+    args = [str(SUITES), "-c", str(SUITES / "pytest.ini"), "--rootdir", str(SUITES), "-p", "conformance.runner.plugin"]
+    if not options.pytest_args:
+        args += ["-p", "no:terminal"]  # Who gives options to pytest also wants to see what it says.
+    args += ["--touchstone-engine", options.engine, "--touchstone-profile", options.profile]
+    args += ["--touchstone-seed", str(options.seed), "--touchstone-timeout", str(options.timeout_seconds)]
+    for name in stores:
+        args += ["--touchstone-store", name]
+    for group in options.suites:
+        args += ["--touchstone-suite", group]
+    if options.only_test is not None:
+        args += ["--touchstone-test", options.only_test]
+    if options.known_failing is not None:
+        args += ["--touchstone-known-failing", str(options.known_failing.absolute())]
+    if options.report is not None:
+        options.report.mkdir(parents=True, exist_ok=True)
+        args += ["--junitxml", str((options.report / JUNIT).absolute())]
+    if options.workers > 1 and not options.attach:
+        args += ["-n", str(options.workers), "--dist", "worksteal"]
+    if options.attach:
+        args += ["-s", "--touchstone-attach"]
+    return [*args, *options.pytest_args]
+
+
+def _refuse_unknown_tests(this: Run) -> None:
+    """A line that names a test which does not exist would never go stale: it is a mistake in the list."""
+    from conformance.listing import names_of_tests
+
+    names = names_of_tests()
+    for failure in this.known:
+        if not failure.is_requirement and not any(failure.names_test(name) for name in names):
+            raise RunUsageError(f"known failures, line {failure.line}: there is no test '{failure.names}'")
+
+
+def _write(this: Run) -> None:
+    assert this.options.report is not None and this.verdict is not None
+    directory = this.options.report
+    (directory / "traces").mkdir(parents=True, exist_ok=True)
+    for stale in (directory / "traces").glob("*.json"):
+        stale.unlink()
+    write_report(report_of(this, directory), directory)
+
+
+def report_of(this: Run, directory: Path | None) -> dict[str, Any]:
+    """The content of report.json; the traces of failures go to files of their own."""
+    assert this.verdict is not None
+    hello = this.hello
+    return {
+        "format": 1,
+        "suite_version": importlib.metadata.version(DISTRIBUTION),
+        "verdict": this.verdict.name,
+        "exit_code": this.verdict.exit_code,
+        "because": this.verdict.because,
+        "engine": {
+            "spec": this.options.engine,
+            "name": hello and hello.name,
+            "version": hello and hello.version,
+            "internal_schema_version": hello and hello.internal_schema_version,
+            "capabilities": sorted(hello.capabilities) if hello else [],
+        },
+        "run": {
+            "profile": this.options.profile,
+            "seed": this.options.seed,
+            "started_at": this.started_at.isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "seconds": round(time.monotonic() - this.began, 1),
+            "command": this.options.command(),
+            "suites": [each.upper() for each in this.options.suites] or None,
+            "versions": {
+                "python": platform.python_version(),
+                **{each: importlib.metadata.version(each) for each in _VERSIONS_OF},
+            },
+            "platform": f"{platform.system()} {platform.machine()}",
+        },
+        "stores": this.stores,
+        "summary": this.verdict.summary,
+        "requirements": list(this.verdict.requirements),
+        "tests": [_test_row(this, record, directory) for record in sorted(this.records, key=lambda each: each.name)],
+        "known_failing": None
+        if this.options.known_failing is None
+        else {"file": str(this.options.known_failing), "lines": list(this.verdict.known)},
+        "faults": this.faults,
+    }
+
+
+def _test_row(this: Run, record: TestRecord, directory: Path | None) -> dict[str, Any]:
+    phase = record.decisive
+    trace = None
+    if phase.trace is not None and directory is not None:
+        file_name = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', record.name).strip('-')}.json"
+        trace = f"traces/{file_name}"
+        write_trace(
+            directory / trace, phase.trace, engine=this.options.engine, store=record.store, seed=this.options.seed
+        )
+    return {
+        "name": record.name,
+        "store": record.store,
+        "requirements": list(record.requirements),
+        "broke": list(record.broke),
+        "outcome": record.outcome,
+        "seconds": round(record.seconds, 3),
+        "because": phase.because,
+        "detail": phase.detail,
+        "trace": trace,
+        "reason": phase.reason,
+    }

@@ -1,0 +1,60 @@
+"""Engines that break one promise each, to see that a run notices: the reference, with one answer bent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.adapters import EngineError
+from reference.driver import Session
+
+
+class Sound:
+    """The reference as a `python:` engine: every operation is handed on."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._session = Session(env)
+
+    def __getattr__(self, op: str) -> Any:
+        if op.startswith("_"):
+            raise AttributeError(op)
+        return lambda **args: self.ask(op, args)
+
+    def ask(self, op: str, args: Mapping[str, Any]) -> Any:
+        answer = self._session.answer(json.dumps({"seq": 1, "op": op, "args": args}).encode())
+        if "error" in answer:
+            raise EngineError(**{"hint": None, **answer["error"]})
+        return answer["ok"]
+
+
+class Miscounts(Sound):
+    """Counts one node too many in every mutation that deletes."""
+
+    def ask(self, op: str, args: Mapping[str, Any]) -> Any:
+        answer = super().ask(op, args)
+        if op == "mutate" and answer["affected_nodes"] and args["statements"][0]["op"] == "delete":
+            answer["affected_nodes"] += 1
+        return answer
+
+
+class ForgetsOnOptimize(Sound):
+    """Loses a row whenever it optimizes."""
+
+    def ask(self, op: str, args: Mapping[str, Any]) -> Any:
+        if op == "optimize":
+            where = {"property": "name", "op": "eq", "value": "a"}
+            super().ask("mutate", {**args, "statements": [{"op": "delete", "type": "Person", "where": where}]})
+        return super().ask(op, args)
+
+
+class HasNoBranches(Sound):
+    """Offers nothing that has to do with branches."""
+
+    def ask(self, op: str, args: Mapping[str, Any]) -> Any:
+        answer = super().ask(op, args)
+        if op == "hello":
+            answer["capabilities"] = [
+                each for each in answer["capabilities"] if "branch" not in each and each != "merge"
+            ]
+        return answer

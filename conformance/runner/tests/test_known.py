@@ -1,0 +1,68 @@
+"""Lists of known failures: what a line means, and which lists are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conformance.runner.known import KnownFailingError, KnownFailure, read_known_failing
+
+
+def listed(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "known.txt"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_line_is_a_name_and_a_reason(tmp_path: Path) -> None:
+    path = listed(tmp_path, "# why\n\nLOD-07   append accepts it\ntest_mrg_merge.py::test_net_zero  fails for ever\n")
+
+    assert read_known_failing(path) == (
+        KnownFailure(3, "LOD-07", "append accepts it"),
+        KnownFailure(4, "test_mrg_merge.py::test_net_zero", "fails for ever"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("LOD-07", "line 1: 'LOD-07' has no reason"),
+        ("LOD-99 why", "line 1: there is no requirement 'LOD-99'"),
+        ("nonsense why", "line 1: 'nonsense' is neither a requirement id nor a test"),
+        ("LOD-07 why\nLOD-07 again", "line 2: 'LOD-07' stands in line 1 already"),
+    ],
+)
+def test_a_line_that_nobody_can_check_is_refused(tmp_path: Path, line: str, what: str) -> None:
+    with pytest.raises(KnownFailingError) as caught:
+        read_known_failing(listed(tmp_path, line))
+
+    assert what in str(caught.value)
+
+
+def test_every_problem_of_a_list_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(KnownFailingError) as caught:
+        read_known_failing(listed(tmp_path, "LOD-99 why\nLOD-07\n"))
+
+    assert len(caught.value.problems) == 2
+
+
+def test_a_list_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(KnownFailingError, match="cannot be read"):
+        read_known_failing(tmp_path / "nowhere.txt")
+
+
+@pytest.mark.parametrize(
+    ("names", "test", "broke", "excused"),
+    [
+        ("LOD-07", "test_x.py::test_y[reference-local-core]", ["LOD-07", "LOD-06"], True),
+        ("LOD-07", "test_x.py::test_y[reference-local-core]", ["LOD-06"], False),
+        ("test_x.py::test_y", "test_x.py::test_y[reference-local-core]", ["LOD-06"], True),
+        ("test_x.py::test_y[*-moto-*]", "test_x.py::test_y[reference-local-core]", ["LOD-06"], False),
+        ("test_x.py::test_y[*-moto-*]", "test_x.py::test_y[reference-moto-core]", ["LOD-06"], True),
+        ("test_x.py::*", "test_x.py::test_y", ["LOD-06"], True),
+        ("test_x.py::test_y", "test_x.py::test_yes", ["LOD-06"], False),
+    ],
+)
+def test_a_line_excuses_what_it_names(names: str, test: str, broke: list[str], excused: bool) -> None:
+    assert KnownFailure(1, names, "why").excuses(test, broke) is excused

@@ -1,0 +1,121 @@
+"""From the outcome of each test to the outcome of each requirement, and to the exit code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.runner.known import KnownFailure
+from conformance.runner.records import Outcome, Phase, TestRecord
+from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_TESTED, STALE, Verdict, judge
+
+
+def record_of(
+    outcome: Outcome,
+    *,
+    name: str = "test_lod_load.py::test_it[reference-local-core]",
+    store: str = "local",
+    ids: tuple[str, ...] = ("LOD-07",),
+    proved: tuple[str, ...] = (),
+    broke: tuple[str, ...] = (),
+) -> TestRecord:
+    return TestRecord(name, 0.1, [Phase(outcome, store, ids, proved, broke)])
+
+
+PASSED = record_of("passed", proved=("LOD-07",))
+FAILED = record_of("failed", broke=("LOD-07",))
+FAULT = {"test": None, "message": "it went away", "stderr": ""}
+
+
+def outcome_of(verdict: Verdict, requirement: str) -> Any:
+    (row,) = (row for row in verdict.requirements if row["id"] == requirement)
+    return row["outcome"]
+
+
+def test_an_engine_conforms_if_something_holds_and_nothing_fails() -> None:
+    verdict = judge([PASSED], ["local"])
+
+    assert (verdict.exit_code, verdict.name, outcome_of(verdict, "LOD-07")) == (CONFORMS, "conforms", "passed")
+    assert outcome_of(verdict, "LOD-08") == "not_tested"
+
+
+def test_one_failing_test_fails_its_requirement_whatever_the_others_say() -> None:
+    verdict = judge([PASSED, FAILED], ["local"])
+
+    assert (verdict.exit_code, outcome_of(verdict, "LOD-07")) == (FAILS, "failed")
+
+
+def test_a_failure_on_one_store_is_a_failure() -> None:
+    elsewhere = record_of("failed", store="moto", broke=("LOD-07",))
+
+    verdict = judge([PASSED, elsewhere], ["local", "moto"])
+
+    (row,) = (row for row in verdict.requirements if row["id"] == "LOD-07")
+    assert verdict.exit_code == FAILS
+    assert {store: cell["outcome"] for store, cell in row["stores"].items()} == {"local": "passed", "moto": "failed"}
+
+
+@pytest.mark.parametrize("records", [[], [record_of("skipped")], [record_of("unsupported")]])
+def test_a_run_that_showed_nothing_is_no_success(records: list[TestRecord]) -> None:
+    assert judge(records, ["local"]).exit_code == NOTHING_TESTED
+
+
+def test_a_test_that_passed_without_reaching_its_step_has_shown_nothing() -> None:
+    verdict = judge([record_of("passed")], ["local"])
+
+    assert (verdict.exit_code, outcome_of(verdict, "LOD-07")) == (NOTHING_TESTED, "not_tested")
+
+
+def test_a_fault_comes_before_every_verdict() -> None:
+    assert judge([PASSED, FAILED], ["local"], faults=[FAULT]).exit_code == COULD_NOT_RUN
+
+
+def test_a_known_failure_that_fails_is_no_failure_of_the_run() -> None:
+    known = record_of("known_failing", broke=("LOD-07",))
+
+    verdict = judge([known, record_of("passed", proved=("LOD-08",), ids=("LOD-08",))], ["local"], [
+        KnownFailure(1, "LOD-07", "why")
+    ])  # fmt: skip
+
+    assert (verdict.exit_code, outcome_of(verdict, "LOD-07")) == (CONFORMS, "known_failing")
+    assert verdict.known[0]["state"] == "failed"
+
+
+@pytest.mark.parametrize("names", ["LOD-07", "test_lod_load.py::test_it"])
+def test_a_known_failure_that_passes_fails_the_run_by_name(names: str) -> None:
+    verdict = judge([PASSED], ["local"], [KnownFailure(1, names, "why")])
+
+    assert (verdict.exit_code, verdict.known[0]["state"]) == (STALE, "stale")
+    assert names in verdict.because
+
+
+def test_a_known_failure_that_was_not_run_is_not_stale() -> None:
+    verdict = judge([record_of("passed", ids=("LOD-08",), proved=("LOD-08",))], ["local"], [
+        KnownFailure(1, "LOD-07", "why")
+    ])  # fmt: skip
+
+    assert (verdict.exit_code, verdict.known[0]["state"]) == (CONFORMS, "not_run")
+
+
+def test_what_the_auditor_finds_afterwards_fails_a_test_that_passed() -> None:
+    """The test's own requirement holds; the one that the auditor names does not."""
+    record = TestRecord("test_lod_load.py::test_it", 0.1, [
+        Phase("passed", "local", ("LOD-07",), ("LOD-07",)),
+        Phase("failed", "local", ("LOD-07",), ("LOD-07",), ("MAN-11",)),
+    ])  # fmt: skip
+
+    verdict = judge([record], ["local"])
+
+    assert (outcome_of(verdict, "LOD-07"), outcome_of(verdict, "MAN-11")) == ("passed", "failed")
+    assert verdict.exit_code == FAILS
+
+
+def test_a_requirement_without_a_test_that_is_a_known_gap_is_a_gap() -> None:
+    assert outcome_of(judge([PASSED], ["local"]), "SCH-15") == "gap"
+
+
+def test_a_phase_travels_as_text() -> None:
+    phase = Phase("failed", "moto", ("LOD-07",), (), ("LOD-07",), "because", "detail", trace={"test": "x"})
+
+    assert Phase.from_text(phase.to_text()) == phase

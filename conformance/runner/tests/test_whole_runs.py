@@ -1,0 +1,136 @@
+"""Whole runs through the command line: what an engine's author sees, and what their CI gets as an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.report import check_report
+
+ENGINES = "python:conformance.runner.tests.engines"
+BROKEN_DRIVERS = Path(__file__).parents[3] / "fixtures" / "drivers" / "broken"
+TIMEOUT_SECONDS = 300
+
+
+def touchstone(*args: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, wide enough that no line is broken."""
+    environment = {**os.environ, "COLUMNS": "300", "LANCE_LOG": "error"}
+    return subprocess.run(
+        [sys.executable, "-m", "conformance", *args],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        env=environment,
+        check=False,
+    )
+
+
+def report_in(directory: Path) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads((directory / "report.json").read_text(encoding="utf-8"))
+    check_report(body)
+    return body
+
+
+def test_a_broken_engine_fails_with_a_trace_that_fails_on_it_and_holds_on_the_reference(tmp_path: Path) -> None:
+    done = touchstone(
+        "run", "--engine", f"{ENGINES}:Miscounts", "--suite", "DEL", "--profile", "quick", "--report", str(tmp_path)
+    )
+
+    report = report_in(tmp_path)
+    assert (done.returncode, report["verdict"], report["exit_code"]) == (1, "fails", 1), done.stdout + done.stderr
+    assert "because" in done.stdout and "fails" in done.stdout
+    failed = next(test for test in report["tests"] if test["outcome"] == "failed" and test["broke"])
+    trace = tmp_path / failed["trace"]
+    again = touchstone("replay", str(trace), "--engine", f"{ENGINES}:Miscounts")
+    assert again.returncode == 1 and "because" in again.stdout, again.stdout + again.stderr
+    sound = touchstone("replay", str(trace), "--engine", f"{ENGINES}:Sound")
+    assert sound.returncode == 0 and "holds" in sound.stdout, sound.stdout + sound.stderr
+
+
+def test_a_sound_engine_conforms_and_every_file_of_the_report_is_there(tmp_path: Path) -> None:
+    done = touchstone(
+        "run", "--engine", f"{ENGINES}:Sound", "--suite", "EXP", "--profile", "quick", "--report", str(tmp_path)
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {"report.json", "index.html", "badge.svg", "junit.xml"} <= {path.name for path in tmp_path.iterdir()}
+    assert report_in(tmp_path)["verdict"] == "conforms"
+
+
+def test_a_selection_without_tests_is_no_success() -> None:
+    done = touchstone("run", "--suite", "SRV", "--profile", "quick")
+
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "nothing tested" in done.stdout
+
+
+def test_what_an_engine_does_not_offer_is_said_loudly_and_is_no_success(tmp_path: Path) -> None:
+    done = touchstone(
+        "run", "--engine", f"{ENGINES}:HasNoBranches", "--suite", "MRG", "--profile", "quick", "--report", str(tmp_path)
+    )
+
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "unsupported: " in done.stdout and "MRG-01" in done.stdout
+    assert report_in(tmp_path)["summary"]["requirements"]["passed"] == 0
+
+
+def test_known_failures_are_run_and_a_stale_one_fails_the_run_by_name(tmp_path: Path) -> None:
+    known = tmp_path / "known.txt"
+    known.write_text("EXP-02 it sorts by chance\n", encoding="utf-8")
+
+    stale = touchstone("run", "--suite", "EXP", "--profile", "quick", "--known-failing", str(known))
+
+    assert stale.returncode == 5, stale.stdout + stale.stderr
+    assert "EXP-02" in stale.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "driver", ["garbage", "dies_mid_request", "out_of_order", "prints_to_stdout", "hangs", "not_an_answer"]
+)
+def test_a_driver_that_breaks_down_is_a_fault_and_never_a_verdict(driver: str, tmp_path: Path) -> None:
+    command = f"cmd:{sys.executable} {BROKEN_DRIVERS / driver}.py"
+
+    done = touchstone("run", "--engine", command, "--timeout", "3", "--profile", "quick", "--report", str(tmp_path))
+
+    report = report_in(tmp_path)
+    assert (done.returncode, report["verdict"]) == (3, "could_not_run"), done.stdout + done.stderr
+    assert report["faults"] and report["summary"]["requirements"]["failed"] == 0
+    assert "adapter" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--engine", "banana"], "banana"),
+        (["--engine", "cmd:"], "cmd:"),
+        (["--store", "floppy"], "there is no store 'floppy'"),
+        (["--suite", "XYZ"], "there is no suite 'XYZ'"),
+        (["--profile", "eternal"], "there is no profile 'eternal'"),
+        (["--known-failing", "no/such/file"], "cannot be read"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused_in_words(args: list[str], words: str) -> None:
+    done = touchstone("run", *args)
+
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert words in done.stderr
+
+
+def test_a_random_sequence_finds_what_optimize_loses_and_cuts_it_down(tmp_path: Path) -> None:
+    done = touchstone(
+        "run", "--engine", f"{ENGINES}:ForgetsOnOptimize", "--suite", "SEQ", "--seed", "1", "--report", str(tmp_path)
+    )
+
+    failed = [test for test in report_in(tmp_path)["tests"] if test["outcome"] == "failed"]
+    assert done.returncode == 1 and failed, done.stdout + done.stderr
+    trace = json.loads((tmp_path / failed[0]["trace"]).read_text(encoding="utf-8"))
+    assert trace["kind"] == "sequence" and trace["steps"][-1]["do"] == "optimize"
+    assert len(trace["steps"]) <= 3, "two steps are enough: a row, and optimize"
+    again = touchstone("replay", str(tmp_path / failed[0]["trace"]), "--engine", f"{ENGINES}:ForgetsOnOptimize")
+    assert again.returncode == 1 and "because" in again.stdout, again.stdout + again.stderr

@@ -1,0 +1,161 @@
+"""From what happened to each test to one outcome per requirement and store, and one verdict for the run.
+
+    exit code  verdict                 when
+    ---------  ----------------------  ------------------------------------------------------------------------
+    0          conforms                at least one requirement was shown to hold, and none failed
+    1          fails                   a requirement failed that is not on the list of known failures
+    2                                  usage: the command line, the list of known failures (no report is written)
+    3          could_not_run           the engine or its adapter could not run, or broke down on the way
+    4          nothing_tested          nothing was shown: a selection without tests, or everything skipped
+    5          stale_known_failures    a known failure did not fail
+
+Where several hold, 3 comes first, because such a run is not whole; then 1, then 4, then 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from conformance.registry import Requirement, requirements
+from conformance.runner.known import KnownFailure
+from conformance.runner.records import TestRecord
+
+CONFORMS, FAILS, USAGE, COULD_NOT_RUN, NOTHING_TESTED, STALE = range(6)
+VERDICTS: Final[Mapping[int, str]] = {
+    CONFORMS: "conforms",
+    FAILS: "fails",
+    COULD_NOT_RUN: "could_not_run",
+    NOTHING_TESTED: "nothing_tested",
+    STALE: "stale_known_failures",
+}
+REQUIREMENT_OUTCOMES: Final = (
+    "passed",
+    "failed",
+    "known_failing",
+    "unsupported",
+    "skipped",
+    "not_tested",
+    "gap",
+)
+TEST_OUTCOMES: Final = ("passed", "failed", "known_failing", "unsupported", "skipped", "faults")
+# Over several stores, and over the tests of one, the first of these that occurs.
+_WORST_FIRST: Final = ("failed", "known_failing", "passed", "unsupported", "skipped", "not_tested")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of a run."""
+
+    exit_code: int
+    because: str
+    requirements: tuple[dict[str, Any], ...]
+    known: tuple[dict[str, Any], ...]
+    summary: dict[str, dict[str, int]]
+
+    @property
+    def name(self) -> str:
+        return VERDICTS[self.exit_code]
+
+
+def judge(
+    records: Sequence[TestRecord],
+    stores: Sequence[str],
+    known: Sequence[KnownFailure] = (),
+    faults: Sequence[Mapping[str, Any]] = (),
+) -> Verdict:
+    """What a run has shown."""
+    rows = tuple(_requirement_row(each, records, stores) for each in requirements().values())
+    lines = tuple(_known_row(failure, records) for failure in known)
+    summary = {
+        "requirements": {"total": len(rows), **_counted(REQUIREMENT_OUTCOMES, [row["outcome"] for row in rows])},
+        "tests": {
+            "total": len(records),
+            **_counted(TEST_OUTCOMES, ["faults" if r.outcome == "fault" else r.outcome for r in records]),
+        },
+    }
+    exit_code, because = _conclude(summary, lines, faults)
+    return Verdict(exit_code, because, rows, lines, summary)
+
+
+def _conclude(
+    summary: Mapping[str, Mapping[str, int]],
+    lines: Sequence[Mapping[str, Any]],
+    faults: Sequence[Mapping[str, Any]],
+) -> tuple[int, str]:
+    counted = summary["requirements"]
+    failed, passed = counted["failed"], counted["passed"]
+    stale = [str(line["names"]) for line in lines if line["state"] == "stale"]
+    if faults:
+        return COULD_NOT_RUN, f"the engine or its adapter broke down: {str(faults[0]['message']).splitlines()[0]}"
+    if failed or summary["tests"]["failed"]:
+        tests = summary["tests"]["failed"]
+        return FAILS, f"{_count(failed, 'requirement')} failed, in {_count(tests, 'test')}"
+    if not passed:
+        return NOTHING_TESTED, "no requirement was shown to hold, so nothing good is known about the engine"
+    if stale:
+        return STALE, f"on the list of known failures, and not failing: {', '.join(stale)}"
+    left = f", {_count(counted['known_failing'], 'known failure')}" if counted["known_failing"] else ""
+    return CONFORMS, f"{_count(passed, 'requirement')} shown to hold{left}, none failed"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def _counted(names: Iterable[str], found: Sequence[str]) -> dict[str, int]:
+    return {name: found.count(name) for name in names}
+
+
+def _requirement_row(requirement: Requirement, records: Sequence[TestRecord], stores: Sequence[str]) -> dict[str, Any]:
+    by_store = {store: _on_store(requirement.id, records, store) for store in stores}
+    outcomes = [cell["outcome"] for cell in by_store.values()]
+    outcome = next((each for each in _WORST_FIRST if each in outcomes), "not_tested")
+    if requirement.level == "gap" and outcome == "not_tested":
+        outcome = "gap"
+    return {
+        "id": requirement.id,
+        "group": requirement.group,
+        "level": requirement.level,
+        "capability": requirement.capability,
+        "sentence": requirement.sentence,
+        "outcome": outcome,
+        "stores": by_store,
+    }
+
+
+def _on_store(requirement: str, records: Sequence[TestRecord], store: str) -> dict[str, Any]:
+    tests: list[str] = []
+    outcomes: set[str] = set()
+    for record in records:
+        if record.store not in (None, store):
+            continue
+        if requirement in record.broke:
+            outcomes.add("known_failing" if record.outcome == "known_failing" else "failed")
+        elif requirement in record.proved:
+            outcomes.add("passed")
+        elif requirement in record.requirements and record.outcome in ("unsupported", "skipped"):
+            outcomes.add(record.outcome)
+        elif requirement not in record.requirements:
+            continue
+        tests.append(record.name)
+    return {"outcome": next((each for each in _WORST_FIRST if each in outcomes), "not_tested"), "tests": tests}
+
+
+def _known_row(failure: KnownFailure, records: Sequence[TestRecord]) -> dict[str, Any]:
+    """A line is stale when what it names ran to its end and nothing of it failed."""
+    concerned = [
+        record
+        for record in records
+        if (failure.names in {*record.requirements, *record.broke} if failure.is_requirement else False)
+        or (not failure.is_requirement and failure.names_test(record.name))
+    ]
+    failing = [
+        record
+        for record in concerned
+        if record.outcome in ("known_failing", "failed") and failure.excuses(record.name, record.broke)
+    ]
+    ran = [record for record in concerned if record.outcome in ("passed", "failed", "known_failing")]
+    state = "failed" if failing else "stale" if ran else "not_run"
+    return {"line": failure.line, "names": failure.names, "reason": failure.reason, "state": state}

@@ -1,0 +1,230 @@
+"""Performs steps on a judged graph: each is done by the engine and the model, and then everything is looked at.
+
+After every step each branch is read through the handle that did it and through another one, and the auditor reads the
+bytes. A step that both refuse is a good step. Handles are numbered; a step through a handle that is not open, or that
+may not write, goes through the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from conformance.adapters import EngineError
+from conformance.judge import Engine, Handle, JudgedGraph, RequirementBroken
+from conformance.judge.compare import first_difference
+from conformance.model.diff import Change
+from conformance.model.merge import Commit
+
+Step = dict[str, Any]
+MAIN = "main"
+# An engine that lacks one of these is not asked for it; the step is passed over.
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    "branch_create": ("branch_create", "branch_list"),
+    "branch_delete": ("branch_delete", "branch_list"),
+    "merge": ("merge",),
+    "schema_apply": ("schema_apply",),
+    "optimize": ("optimize",),
+    "ensure_indices": ("ensure_indices",),
+    "cleanup": ("cleanup",),
+    "diff": ("diff",),
+    "refresh": ("refresh",),
+}
+
+
+class Player:
+    """One graph, and the steps that are done to it."""
+
+    def __init__(self, engine: Engine, fresh_root: Callable[[], str], env: Mapping[str, str], schema: str) -> None:
+        self.engine = engine
+        self.schema = schema
+        self.steps: list[Step] = []
+        self._fresh_root = fresh_root
+        self._env = env
+        self.graph = JudgedGraph.init(engine, fresh_root(), env, schema)
+        self._handles: dict[int, Handle] = {0: self.graph.handle}
+        self._read_only: set[int] = set()
+        self._turn = 0
+        self._made: list[str] = []
+        # Commits before this one may be unreadable: a cleanup, or a drop with data loss, has been allowed to.
+        self._collected_before = 0
+
+    def play(self, step: Step) -> None:
+        """Do one step, and judge."""
+        self.steps.append(step)
+        if not self.engine.supports(*NEEDS.get(step["do"], ())):
+            return
+        self.graph.handle = self._handles[self._writer(step.get("handle", 0))]
+        do: Callable[..., None] = getattr(self, f"_do_{step['do']}")
+        do(**{name: value for name, value in step.items() if name not in ("do", "handle")})
+        there = self.graph.model.branch_list()
+        self._made = [name for name in self._made if name in there]
+        self._made += [name for name in there if name not in self._made and name != MAIN]
+        self._look_through_another_handle()
+        self.graph.audit()
+
+    def youngest_first(self) -> list[str]:
+        """The branches in an order in which each can be deleted: none before those that were made from it."""
+        return self._made[::-1]
+
+    def _writer(self, number: int) -> int:
+        return number if number in self._handles and number not in self._read_only else 0
+
+    def _look_through_another_handle(self) -> None:
+        self._turn += 1
+        number = sorted(self._handles)[self._turn % len(self._handles)]
+        used, self.graph.handle = self.graph.handle, self._handles[number]
+        if self.graph.handle is not used:
+            kind = "read-only handle" if number in self._read_only else "handle"
+            self.graph.compare(f"a step, seen through another {kind},", "SNP-02")
+        self.graph.handle = used
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def _do_load(self, **args: Any) -> None:
+        _refusable(lambda: self.graph.load(**args))
+
+    def _do_mutate(self, statements: list[Any], **args: Any) -> None:
+        _refusable(lambda: self.graph.mutate(*statements, **args))
+
+    def _do_branch_create(self, **args: Any) -> None:
+        _refusable(lambda: self.graph.branch_create(**args))
+
+    def _do_branch_delete(self, **args: Any) -> None:
+        _refusable(lambda: self.graph.branch_delete(**args))
+
+    def _do_merge(self, **args: Any) -> None:
+        _refusable(lambda: self.graph.merge(**args))
+
+    def _do_schema_apply(self, source: str, allow_data_loss: bool = False) -> None:
+        def apply() -> None:
+            if self.graph.schema_apply(source, allow_data_loss=allow_data_loss)["applied"]:
+                self.schema = source
+                if allow_data_loss:
+                    self._collected_before = self.graph.model.head().number
+
+        _refusable(apply)
+
+    # -- what changes no row -------------------------------------------------------------------------------------------
+
+    def _do_optimize(self) -> None:
+        self.graph.optimize()
+
+    def _do_ensure_indices(self, branch: str = MAIN) -> None:
+        if branch in self.graph.model.branch_list():
+            self.graph.ensure_indices(branch)
+
+    def _do_cleanup(self, keep_versions: int) -> None:
+        self.graph.cleanup(keep_versions=keep_versions)
+        self._collected_before = max(commit.number for commit in self._newest()) + 1
+
+    def _do_open(self, number: int, read_only: bool = False) -> None:
+        """Open a further handle, or this one again."""
+        before = self.graph.handle
+        handle = self.graph.reopen(read_only=read_only or None)
+        self._handles[number] = handle
+        self._read_only.discard(number)
+        if read_only and number != 0:
+            self._read_only.add(number)
+        elif read_only:
+            self._handles[0] = before
+        self.graph.handle = self._handles[0]
+
+    def _do_refresh(self) -> None:
+        self.graph.maintain("refresh", self.graph.handle.refresh)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def _do_time_travel(self, branch: str, back: int) -> None:
+        """Read every table as of an older commit of a branch, by the commit and by the version."""
+        commit = self._commit(branch, back)
+        if commit is None:
+            return
+        handle, model = self.graph.handle, self.graph.model
+        for table_key in sorted(commit.state.keys() - commit.lost):
+            meant = model.read(table_key, commit=commit.commit_id)
+            try:
+                found = handle.read(table_key, commit=commit.commit_id)
+                if commit.branch == branch:
+                    at_version = handle.read(table_key, branch, version=commit.manifest_version)
+                    if at_version != found:
+                        because = f"'{table_key}' at version {commit.manifest_version} is not what its commit left"
+                        raise RequirementBroken(("SNP-03",), because)
+                if meant:
+                    one = handle.entity_at(table_key, meant[0]["id"], commit=commit.commit_id)
+            except EngineError as error:
+                if self._may_be_gone(commit):
+                    return
+                because = f"'{table_key}' cannot be read as of commit {commit.commit_id}: {error}"
+                raise RequirementBroken(("SNP-07",), because) from error
+            if found != meant:
+                because = f"'{table_key}' as of commit {commit.commit_id} reads {found}, and was {meant}"
+                raise RequirementBroken(("SNP-04",), because)
+            if meant and one != meant[0]:
+                raise RequirementBroken(("SNP-06",), f"the entity {meant[0]['id']!r} reads {one}, and was {meant[0]}")
+
+    def _do_diff(self, older: Mapping[str, Any], newer: Mapping[str, Any]) -> None:
+        before, after = self._commit(**older), self._commit(**newer)
+        if before is None or after is None:
+            return
+        try:
+            answer = self.graph.handle.diff({"commit": before.commit_id}, {"commit": after.commit_id})
+        except EngineError as error:
+            if self._may_be_gone(before) or self._may_be_gone(after):
+                return
+            because = f"{before.commit_id} and {after.commit_id} cannot be compared: {error}"
+            raise RequirementBroken(("CHG-01",), because) from error
+        found = {(each["table_key"], each["id"]): each["op"] for each in answer["changes"]}
+        _judge_diff(found, self.graph.model.diff(before.state, after.state), before, after)
+
+    def _do_import(self, branch: str) -> None:
+        """Export a branch and load it into a new graph: the same bytes must come out of it."""
+        if branch not in self.graph.model.branch_list():
+            return
+        exported = self.graph.handle.export(branch)
+        uri = self._fresh_root()
+        self.engine.init(uri, self.schema)
+        handle = self.engine.open(uri)
+        try:
+            handle.load(exported, "overwrite")
+            difference = first_difference(handle.export(), exported)
+        except EngineError as error:
+            raise RequirementBroken(("EXP-06",), f"an export cannot be loaded into a new graph: {error}") from error
+        if difference is not None:
+            raise RequirementBroken(("EXP-03",), f"an export that was loaded exports otherwise: {difference}")
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _commit(self, branch: str, back: int) -> Commit | None:
+        """The commit so many before the newest of a branch; the first if there are not so many."""
+        if branch not in self.graph.model.branch_list():
+            return None
+        commits = self.graph.model.commits(branch)
+        return commits[max(0, len(commits) - 1 - back)]
+
+    def _newest(self) -> list[Commit]:
+        return [self.graph.model.head(branch) for branch in self.graph.model.branch_list()]
+
+    def _may_be_gone(self, commit: Commit) -> bool:
+        return commit.number < self._collected_before and commit.number not in {each.number for each in self._newest()}
+
+
+def _refusable(operation: Callable[[], object]) -> None:
+    """Do what both may refuse: a refusal that the model agrees with comes out as the engine's error."""
+    try:
+        operation()
+    except EngineError:
+        return
+
+
+def _judge_diff(found: Mapping[tuple[str, str], str], meant: list[Change], before: Commit, after: Commit) -> None:
+    """Rows that differ must be there, as what they are. A rewrite may report rows as updated that are the same."""
+    expected = {(change.table_key, change.row_id): change.op for change in meant}
+    for row, op in expected.items():
+        if found.get(row) != op:
+            raise RequirementBroken(("CHG-02",), f"the diff says {found.get(row)!r} of {row}, which is an {op}")
+    for row, said in found.items():
+        table_key, row_id = row
+        in_both = row_id in before.state.get(table_key, {}) and row_id in after.state.get(table_key, {})
+        if row not in expected and not (said == "update" and in_both):
+            raise RequirementBroken(("CHG-03",), f"the diff says {said!r} of {row}, of which nothing has changed")

@@ -1,0 +1,54 @@
+"""SEQ: random sequences of every operation, over branches and handles, judged after each step.
+
+A failure is cut down to the shortest sequence that still breaks the same requirement, and becomes a trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from conformance.judge import Engine, RequirementBroken, current_case, proving
+from conformance.runner.plugin import profile_of
+from conformance.sequences.machine import SequenceMachine, run_sequences
+from conformance.sequences.player import Player
+from conformance.sequences.shrinking import Failure, shrink
+from conformance.sequences.story import script_of
+from conformance.sequences.vocabulary import BASE
+from fixtures.stores.catalog import Store
+
+PARTS = 4
+REPLAYS_TO_SHRINK = 60
+
+
+@pytest.mark.requirement("IDX-01", "BRA-17", "BRA-18", "MRG-12", "CLN-07")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_sequences_mean_what_the_model_says(
+    engine: Engine, store: Store, request: pytest.FixtureRequest, part: int
+) -> None:
+    profile = profile_of(request.config)
+    seed = int(request.config.getoption("--touchstone-seed"))
+
+    def start() -> Player:
+        return Player(engine, store.fresh_root, store.env, BASE)
+
+    try:
+        machine = run_sequences(
+            start, number=seed * PARTS + part, sequences=profile.sequences // PARTS, steps=profile.steps
+        )
+    except RequirementBroken as broken:
+        raise _shortest(start, broken) from None
+    with proving("IDX-01", "BRA-17", "BRA-18", "MRG-12", "CLN-07"):
+        assert machine.latest is not None and machine.latest.steps, "no step was made up, so nothing was tried"
+
+
+def _shortest(start: Callable[[], Player], broken: RequirementBroken) -> RequirementBroken:
+    """The same failure with as few steps as can be found; the trace goes to the report."""
+    machine: type[SequenceMachine] = broken.machine  # type: ignore[attr-defined]
+    assert machine.latest is not None
+    found = shrink(start, Failure(tuple(machine.latest.steps), broken.ids, broken.because), replays=REPLAYS_TO_SHRINK)
+    case = current_case()
+    if case is not None:
+        case.sequence = {"schema": BASE, "steps": list(found.steps), "because": found.because}
+    return RequirementBroken(found.ids, f"{found.because}\nafter these steps:\n{script_of(found.steps)}")
