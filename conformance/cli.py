@@ -60,9 +60,9 @@ def run_command(
     known_failing: Annotated[Path | None, typer.Option(help="A file with the known failures.")] = None,
     report: Annotated[Path | None, typer.Option(help="A directory for report.json, index.html and so on.")] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that one answer of the engine may take.")] = 120.0,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that test at the same time.")] = min(
-        os.cpu_count() or 1, 4
-    ),
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes that test at the same time; by default as the cores allow.")
+    ] = None,
     attach: Annotated[bool, typer.Option("--attach", help="Print each driver's command and wait for Enter.")] = False,
 ) -> None:
     """Judge an engine: run the suites on it and say which requirements hold. What follows `--` goes to pytest."""
@@ -77,7 +77,7 @@ def run_command(
         known_failing=known_failing,
         report=report,
         timeout_seconds=timeout,
-        workers=workers,
+        workers=workers or default_workers(profile),
         attach=attach,
         pytest_args=tuple(context.args),
     )
@@ -91,6 +91,11 @@ def run_command(
     show(this, console)
     assert this.verdict is not None
     raise typer.Exit(this.verdict.exit_code)
+
+
+def default_workers(profile: str) -> int:
+    """One process for each core, up to four; in a longer run one more, for tests that wait for something."""
+    return min(os.cpu_count() or 1, 4) + (profile != "quick")
 
 
 def show(this: Run, console: Console) -> None:

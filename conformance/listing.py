@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -43,6 +44,7 @@ def listed_tests() -> tuple[Listed, ...]:
     collector = _Collector()
     args = [str(SUITES), "--collect-only", "-c", str(SUITES / "pytest.ini"), "--rootdir", str(SUITES)]
     args += ["-p", "conformance.runner.plugin", "-p", "no:terminal", "-p", "no:cacheprovider"]
+    os.environ.setdefault("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     code = pytest.main([*args, "--touchstone-profile", "deep"], plugins=[collector])
     if code != pytest.ExitCode.OK:
         raise SuitesUnreadable("; ".join(collector.errors) or f"pytest ended with {pytest.ExitCode(code).name}")
@@ -59,4 +61,3 @@ def by_requirement() -> Mapping[Requirement, Sequence[str]]:
         requirement: [test.name for test in listed_tests() if requirement.id in test.requirements]
         for requirement in requirements().values()
     }
-

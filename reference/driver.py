@@ -16,6 +16,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import cache
 from types import UnionType
 from typing import Any, BinaryIO, Literal, get_args, get_origin, get_type_hints
 
@@ -210,12 +211,17 @@ def _check(request: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     raise BadRequest(problem, code="malformed_request")
 
 
+@cache
+def _parameters(operation: Callable[..., Any]) -> tuple[dict[str, inspect.Parameter], dict[str, Any]]:
+    """What an operation takes, and the types of it."""
+    parameters = inspect.signature(operation).parameters
+    wanted = {name: each for name, each in parameters.items() if name not in ("graph", "self")}
+    return wanted, get_type_hints(operation)
+
+
 def _fitting(operation: Callable[..., Any], args: dict[str, Any]) -> dict[str, Any]:
     """The arguments, if they are those that the operation's parameters name and of their types."""
-    wanted = {
-        name: each for name, each in inspect.signature(operation).parameters.items() if name not in ("graph", "self")
-    }
-    hints = get_type_hints(operation)
+    wanted, hints = _parameters(getattr(operation, "__func__", operation))
     missing = {name for name, each in wanted.items() if each.default is each.empty} - args.keys()
     wrong = [name for name, value in args.items() if name not in wanted or not _fits(value, hints[name])]
     for name in [*sorted(missing), *wrong]:

@@ -8,6 +8,7 @@ Every call is recorded with the test that runs, so that a failure can show what 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -34,6 +35,7 @@ class Engine:
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
+        self._opened: list[Handle] = []
         said = adapter.call("hello", {})
         self.hello = Hello(
             said["name"], said["version"], said["internal_schema_version"], frozenset(said["capabilities"])
@@ -70,7 +72,15 @@ class Engine:
 
     def open(self, uri: str, *, branch: str | None = None, read_only: bool | None = None) -> Handle:
         answer = self.call("open", uri=uri, branch=branch, read_only=read_only)
-        return Handle(self, answer["handle"], tuple(answer["recovered"]))
+        self._opened.append(Handle(self, answer["handle"], tuple(answer["recovered"])))
+        return self._opened[-1]
+
+    def close_handles(self) -> None:
+        """Close what was opened and not closed: a test that is over needs none of it."""
+        for handle in self._opened:
+            with suppress(EngineError, Unsupported):
+                self.adapter.call("close", {"handle": handle.name})
+        self._opened.clear()
 
     def close(self) -> None:
         self.adapter.close()
@@ -94,6 +104,8 @@ class Handle:
 
     def close(self) -> None:
         self.call("close")
+        if self in self.engine._opened:
+            self.engine._opened.remove(self)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 

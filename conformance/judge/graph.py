@@ -52,9 +52,7 @@ class JudgedGraph:
         """Create the graph, and open it."""
         model = Model.from_source(schema)
         engine.init(uri, schema)
-        graph = cls(engine.open(uri), uri, env, model)
-        graph.compare("init", "LAY-14")
-        return graph
+        return cls(engine.open(uri), uri, env, model)
 
     @property
     def engine(self) -> Engine:
@@ -209,8 +207,11 @@ class JudgedGraph:
 
     # -- comparing ---------------------------------------------------------------------------------------------------
 
-    def compare(self, what: str, requirement: str, *, written: str | None = None) -> None:
-        """Hold the branches and the rows of each against the model; another branch than the written one is BRA-08."""
+    def compare(self, what: str, requirement: str, *, written: str | None = None, exported: str | None = None) -> None:
+        """Hold the branches and the rows of each against the model; another branch than the written one is BRA-08.
+
+        `exported` is the export of the written branch, where somebody has asked for it a moment ago.
+        """
         if self.engine.supports("branch_list"):
             found, meant = sorted(self.handle.branch_list()), self.model.branch_list()
             if found != meant:
@@ -219,11 +220,11 @@ class JudgedGraph:
         for branch in sorted(self.model.branch_list(), key=lambda name: name != written):
             ids = (requirement,) if written in (None, branch) else ("BRA-08",)
             try:
-                exported = self.handle.export(branch)
+                found_rows = exported if exported and branch == written else self.handle.export(branch)
             except EngineError as error:
                 because = f"after {what} the branch '{branch}' cannot be exported: {error}"
                 raise RequirementBroken((requirement, "BRA-18"), because) from error
-            difference = first_difference(exported, self.model.export(branch))
+            difference = first_difference(found_rows, self.model.export(branch))
             if difference is not None:
                 raise RequirementBroken(ids, f"after {what} the branch '{branch}' is not what it means: {difference}")
 
@@ -264,8 +265,8 @@ class JudgedGraph:
             raise RequirementBroken(
                 (requirement,), f"{op} was done, and should be refused as {refusal.kind}: {refusal.message}"
             )
-        self._same_answer(op, args, answer, expected, branch, actor)
-        self.compare(op, blame.operation_of(op, args), written=branch)
+        exported = self._same_answer(op, args, answer, expected, branch, actor)
+        self.compare(op, blame.operation_of(op, args), written=branch, exported=exported)
         return answer
 
     def _same_refusal(self, op: str, args: Mapping[str, Any], error: EngineError, refusal: Refusal) -> None:
@@ -285,23 +286,26 @@ class JudgedGraph:
         expected: Answer,
         branch: str | None,
         actor: str | None,
-    ) -> None:
+    ) -> str | None:
+        """Compare what was answered; the export from which the model learned new ids, if there was a commit."""
         for name, value in expected.items():
             if name != "commit" and answer.get(name) != value:
                 because = f"{op} answered {name} {answer.get(name)!r}, and it is {value!r}"
                 raise self._broken(op, args, because)
         if "commit" not in expected:
-            return
+            return None
         made, commit = expected["commit"], answer.get("commit")
         if (made is None) != (commit is None):
             because = f"{op} {'made' if commit else 'made no'} commit, and it should {'have' if made else 'not'}"
             raise RequirementBroken(("LIN-02", "LIN-03"), because)
         if made is None or commit is None or branch is None:
-            return
+            return None
         if actor is not None and commit.get("actor_id") != actor:
             raise RequirementBroken(("LIN-14",), f"the commit of {actor!r} names the actor {commit.get('actor_id')!r}")
         self._identify(made, commit)
-        self.model.learn_ids(branch, self.handle.export(branch))
+        exported = self.handle.export(branch)
+        self.model.learn_ids(branch, exported)
+        return exported
 
     def _identify(self, commit: Commit, engines: Mapping[str, Any]) -> None:
         parents = [parent.commit_id for parent in self.model.parents(commit)]

@@ -62,7 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "requirement(id, ...): ids of the requirements that the test checks",
-        "long: takes long, and is left out of the quick profile",
+        "long: takes long; the quick profile takes another where there is one",
         "s3: needs an S3 server; one is started from the package `moto`",
     ):
         config.addinivalue_line("markers", line)
@@ -126,31 +126,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             _refuse_unnamed(item)
             own = {group_of(each) for each in ids_of(item)} | {group_of_file(item.path)}
             chosen = (not groups or groups & own) and only in (None, short_name(item.nodeid).partition("[")[0])
-            if not chosen or (item.get_closest_marker("long") and not profile.long_examples):
+            if not chosen:
                 dropped.append(item)
                 continue
         kept.append(item)
-    if profile.rows_per_table is not None:
-        kept, beyond = _some_rows(kept, profile.rows_per_table)
-        dropped += beyond
+    if not profile.all_examples:
+        chosen_ones = _fewest(kept)
+        dropped += [item for item in kept if item not in chosen_ones]
+        kept = [item for item in kept if item in chosen_ones]
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = kept
 
 
-def _some_rows(items: list[pytest.Item], number: int) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """Of each table of examples, and for each store, the first rows and the last one; and what is left out."""
-    rows: dict[tuple[str, str | None], list[pytest.Item]] = {}
-    for item in items:
-        rows.setdefault((item.nodeid.partition("[")[0], store_of(item)), []).append(item)
-    chosen = {
-        id(each)
-        for (name, _), table in rows.items()
-        for each in (
-            table if group_of_file(Path(name.partition("::")[0])) == "SEQ" else [*table[: number - 1], table[-1]]
-        )
-    }
-    return [each for each in items if id(each) in chosen], [each for each in items if id(each) not in chosen]
+def _fewest(items: list[pytest.Item]) -> set[pytest.Item]:
+    """For each store, few tests that together name all that the tests name: always the one that names most of what is
+    not yet named, the first of several, and a long one only if nothing else does. Tests of the project itself, and
+    sequences, which name what they do not choose, all stay."""
+    chosen = {item for item in items if not is_of_a_suite(item.path) or group_of_file(item.path) == "SEQ"}
+    for store_name in dict.fromkeys(map(store_of, items)):
+        left = [item for item in items if store_of(item) == store_name and item not in chosen]
+        left.sort(key=lambda item: item.get_closest_marker("long") is not None)
+        named: set[str] = set()
+        while left:
+            best = max(left, key=lambda item: len(set(ids_of(item)) - named))
+            if not set(ids_of(best)) - named:
+                break
+            chosen.add(best)
+            named.update(ids_of(best))
+            left.remove(best)
+    return chosen
 
 
 def store_of(item: pytest.Item) -> str | None:
@@ -187,8 +192,10 @@ class Engines:
         self.timeout_seconds = timeout_seconds
         self.attach = attach
         self._by_store: dict[str, Engine] = {}
+        self._stores: dict[str, Store] = {}
 
     def on(self, store: Store) -> Engine:
+        self._stores[store.name] = store
         if store.name not in self._by_store:
             self._by_store[store.name] = self.another(store)
         return self._by_store[store.name]
@@ -201,6 +208,16 @@ class Engines:
             failpoints=failpoints,
             attach=self.attach,
         )
+
+    def tidy(self) -> None:
+        """After a test: close what it has opened, and remove what it has written."""
+        for name, engine in list(self._by_store.items()):
+            try:
+                engine.close_handles()
+            except AdapterFault:
+                del self._by_store[name]  # Nobody was judged by it; the next test begins with a new one.
+        for store in self._stores.values():
+            store.discard()
 
     def forget(self) -> None:
         """After a fault nobody knows what the driver does next: begin anew."""
@@ -295,7 +312,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     item.stash[CASE] = Case(short_name(item.nodeid), ids_of(item))
     with case_running(item.stash[CASE]):
-        return (yield)
+        answer = yield
+    item.config.stash[ENGINES].tidy()
+    return answer
 
 
 def short_name(nodeid: str) -> str:

@@ -64,10 +64,12 @@ def judge(
     stores: Sequence[str],
     known: Sequence[KnownFailure] = (),
     faults: Sequence[Mapping[str, Any]] = (),
+    *,
+    whole: bool = True,
 ) -> Verdict:
-    """What a run has shown."""
+    """What a run has shown. One that left examples out, and so is not `whole`, cannot call a known failure stale."""
     rows = tuple(_requirement_row(each, records, stores) for each in requirements().values())
-    lines = tuple(_known_row(failure, records) for failure in known)
+    lines = tuple(_known_row(failure, records, whole) for failure in known)
     summary = {
         "requirements": {"total": len(rows), **_counted(REQUIREMENT_OUTCOMES, [row["outcome"] for row in rows])},
         "tests": {
@@ -143,8 +145,8 @@ def _on_store(requirement: str, records: Sequence[TestRecord], store: str) -> di
     return {"outcome": next((each for each in _WORST_FIRST if each in outcomes), "not_tested"), "tests": tests}
 
 
-def _known_row(failure: KnownFailure, records: Sequence[TestRecord]) -> dict[str, Any]:
-    """A line is stale when what it names ran to its end and nothing of it failed."""
+def _known_row(failure: KnownFailure, records: Sequence[TestRecord], whole: bool) -> dict[str, Any]:
+    """A line is stale when all that it names ran to its end and nothing of it failed."""
     concerned = [
         record
         for record in records
@@ -157,5 +159,5 @@ def _known_row(failure: KnownFailure, records: Sequence[TestRecord]) -> dict[str
         if record.outcome in ("known_failing", "failed") and failure.excuses(record.name, record.broke)
     ]
     ran = [record for record in concerned if record.outcome in ("passed", "failed", "known_failing")]
-    state = "failed" if failing else "stale" if ran else "not_run"
+    state = "failed" if failing else "stale" if ran and whole else "not_run"
     return {"line": failure.line, "names": failure.names, "reason": failure.reason, "state": state}

@@ -63,13 +63,13 @@ def test_a_load_is_one_commit_whatever_its_mode(judged: Judged, forge: ForgeOf, 
             assert data_commits(disk, key, version) == 1, f"a load is one commit of {key}"
 
 
-@pytest.mark.requirement("LOD-13")
+@pytest.mark.requirement("LOD-01")
 def test_a_load_of_many_tables_is_still_one_commit(judged: Judged) -> None:
     """Files may be written side by side; what becomes visible is one change."""
     graph = judged("".join(f"node T{n} {{ name: String @key\n n: I32? }}\n" for n in range(12)))
     records = [node(f"T{n % 12}", name=f"row {n}", n=n) for n in range(600)]
 
-    with proving("LOD-13"):
+    with proving("LOD-01"):
         graph.load(records, "append")
         assert len(graph.handle.commits()) == 2
         assert {each["row_count"] for each in graph.handle.snapshot()["tables"]} == {50}

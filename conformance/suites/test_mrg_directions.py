@@ -161,7 +161,7 @@ def test_of_two_bases_of_a_criss_cross_merge_the_one_of_the_larger_version_count
         assert notes(graph) == notes(graph, "one") == {"a": 1, "b": 0, "more": 1}
 
 
-@pytest.mark.requirement("MRG-11", "MRG-12")
+@pytest.mark.requirement("MRG-12")
 @pytest.mark.long
 def test_a_delta_larger_than_a_batch_merges_whole_and_leaves_no_staging_in_the_graph(
     judged: Judged, forge: ForgeOf
@@ -172,7 +172,7 @@ def test_a_delta_larger_than_a_batch_merges_whole_and_leaves_no_staging_in_the_g
     graph.load([note(f"n{number:05}", number) for number in range(8193)], branch="b")
     graph.mutate(set_note("a", 1))
 
-    with proving("MRG-11", "MRG-12"):
+    with proving("MRG-12"):
         assert graph.merge("b")["outcome"] == "merged"
         found = notes(graph)
         assert len(found) == 8194 and found["n08192"] == 8192 and found["a"] == 1

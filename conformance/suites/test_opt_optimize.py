@@ -258,7 +258,7 @@ def test_the_manifest_is_compacted_without_a_commit(judged: Judged, forge: Forge
         graph.load([node("Pic", name="late")], branch="b")
 
 
-@pytest.mark.requirement("OPT-08", "OPT-01")
+@pytest.mark.requirement("OPT-01")
 @pytest.mark.long
 def test_more_tables_than_are_worked_on_at_a_time_are_all_optimized(judged: Judged, forge: ForgeOf) -> None:
     """How many are worked on together nobody sees; that none is left out, one does."""
@@ -269,7 +269,7 @@ def test_more_tables_than_are_worked_on_at_a_time_are_all_optimized(judged: Judg
 
     tables = graph.optimize()
 
-    with proving("OPT-08", "OPT-01"):
+    with proving("OPT-01"):
         assert [each["table_key"] for each in tables if each["committed"]][:10] == [f"node:{name}" for name in names]
         disk = forge(graph.uri)
         assert {len(disk.storage(f"node:{name}").get_fragments()) for name in names} == {1}

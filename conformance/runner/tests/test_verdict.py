@@ -90,6 +90,12 @@ def test_a_known_failure_that_passes_fails_the_run_by_name(names: str) -> None:
     assert names in verdict.because
 
 
+def test_a_run_that_left_examples_out_calls_nothing_stale() -> None:
+    verdict = judge([PASSED], ["local"], [KnownFailure(1, "LOD-07", "why")], whole=False)
+
+    assert (verdict.exit_code, verdict.known[0]["state"]) == (CONFORMS, "not_run")
+
+
 def test_a_known_failure_that_was_not_run_is_not_stale() -> None:
     verdict = judge([record_of("passed", ids=("LOD-08",), proved=("LOD-08",))], ["local"], [
         KnownFailure(1, "LOD-07", "why")

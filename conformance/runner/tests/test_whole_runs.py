@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -84,7 +85,7 @@ def test_known_failures_are_run_and_a_stale_one_fails_the_run_by_name(tmp_path: 
     known = tmp_path / "known.txt"
     known.write_text("EXP-02 it sorts by chance\n", encoding="utf-8")
 
-    stale = touchstone("run", "--suite", "EXP", "--profile", "quick", "--known-failing", str(known))
+    stale = touchstone("run", "--suite", "EXP", "--known-failing", str(known))
 
     assert stale.returncode == 5, stale.stdout + stale.stderr
     assert "EXP-02" in stale.stdout.splitlines()[-1]
@@ -134,3 +135,18 @@ def test_a_random_sequence_finds_what_optimize_loses_and_cuts_it_down(tmp_path: 
     assert len(trace["steps"]) <= 3, "two steps are enough: a row, and optimize"
     again = touchstone("replay", str(tmp_path / failed[0]["trace"]), "--engine", f"{ENGINES}:ForgetsOnOptimize")
     assert again.returncode == 1 and "because" in again.stdout, again.stdout + again.stderr
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed: it runs the example driver")
+def test_the_example_driver_breaks_what_its_list_says_and_nothing_else(tmp_path: Path) -> None:
+    driver = BROKEN_DRIVERS.parent / "node"
+    engine = f"cmd:node {driver / 'driver.mjs'}"
+
+    known = touchstone(
+        "run", "--engine", engine, "--known-failing", str(driver / "known-failing.txt"), "--report", str(tmp_path)
+    )
+
+    assert known.returncode == 0, known.stdout + known.stderr
+    report = report_in(tmp_path)
+    assert {line["state"] for line in report["known_failing"]["lines"]} == {"failed"}
+    assert touchstone("run", "--engine", engine, "--suite", "LOD", "--profile", "quick").returncode == 1
