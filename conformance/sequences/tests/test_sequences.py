@@ -1,0 +1,175 @@
+"""Sequences: the same for a seed, rich enough to meet bugs, and cut down to what is needed when they fail."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.judge import Engine, RequirementBroken
+from conformance.sequences.machine import run_sequences
+from conformance.sequences.player import Player, Step
+from conformance.sequences.shrinking import Failure, replay_steps, shrink
+from conformance.sequences.story import line_of, script_of
+from conformance.sequences.vocabulary import BASE
+from conformance.traces import TraceError, check_trace, make_trace, read_trace, write_trace
+
+ENGINES = "python:conformance.runner.tests.engines"
+
+
+@contextmanager
+def players(tmp_path: Path, engine: str = "reference") -> Iterator[tuple[Callable[[], Player], list[Player]]]:
+    """A start of sequences on new graphs, and everything that was started."""
+    made: list[Player] = []
+    under_test = Engine.connect(engine, env={})
+
+    def start() -> Player:
+        made.append(
+            Player(under_test, lambda: str(tmp_path / f"graph-{len(made)}-{len(list(tmp_path.iterdir()))}"), {}, BASE)
+        )
+        return made[-1]
+
+    yield start, made
+    under_test.close()
+
+
+def steps_of(tmp_path: Path, seed: int) -> list[list[Step]]:
+    tmp_path.mkdir()
+    with players(tmp_path) as (start, made):
+        run_sequences(start, number=seed, sequences=2, steps=6)
+    return [player.steps for player in made]
+
+
+def test_a_seed_gives_the_same_steps_every_time_and_another_seed_gives_others(tmp_path: Path) -> None:
+    first, again, other = (steps_of(tmp_path / name, seed) for name, seed in (("first", 3), ("again", 3), ("other", 4)))
+
+    assert first == again
+    assert first != other
+
+
+def test_steps_are_plain_values(tmp_path: Path) -> None:
+    for steps in steps_of(tmp_path / "some", 5):
+        assert json.loads(json.dumps(steps)) == steps
+
+
+@pytest.mark.requirement("BRA-17", "MRG-12")
+def test_sequences_meet_every_kind_of_step(tmp_path: Path) -> None:
+    """Without branches, merges and rows to merge, a sequence would find nothing."""
+    with players(tmp_path) as (start, made):
+        run_sequences(start, number=11, sequences=14, steps=14)
+
+    done = Counter(step["do"] for player in made for step in player.steps)
+    kinds = {"load", "mutate", "branch_create", "branch_delete", "merge", "schema_apply", "optimize", "ensure_indices"}
+    kinds |= {"cleanup", "open", "refresh", "time_travel", "diff", "import"}
+    assert kinds <= done.keys(), f"never done: {sorted(kinds - done.keys())}"
+    assert sum(len(player.graph.model.commits()) for player in made) > 5 * len(made) // 2
+    assert any(len(player.graph.model.branch_list()) > 2 for player in made)
+
+
+LOSES: list[Step] = [
+    {"do": "load", "mode": "merge", "branch": "main", "records": [{"type": "Person", "data": {"name": name}}]}
+    for name in ("a", "b", "c")
+]
+OPTIMIZE: Step = {"do": "optimize"}
+
+
+def test_a_failing_sequence_is_cut_down_to_what_it_needs(tmp_path: Path) -> None:
+    with players(tmp_path, f"{ENGINES}:ForgetsOnOptimize") as (start, _):
+        steps = [LOSES[1], *LOSES, {"do": "branch_create", "name": "feature", "source": "main"}, LOSES[2], OPTIMIZE]
+        failure = replay_steps(start, steps)
+        assert failure is not None
+
+        shortest = shrink(start, failure, replays=40)
+
+    assert shortest.steps == (LOSES[0], OPTIMIZE)
+    assert shortest.ids == failure.ids
+
+
+def test_shrinking_stays_within_its_budget(tmp_path: Path) -> None:
+    with players(tmp_path, f"{ENGINES}:ForgetsOnOptimize") as (start, made):
+        failure = Failure((*LOSES, OPTIMIZE), ("OPT-01",), "because")
+
+        shrink(start, failure, replays=2)
+
+    assert len(made) == 2
+
+
+def test_a_sound_sequence_does_not_fail(tmp_path: Path) -> None:
+    with players(tmp_path) as (start, _):
+        assert replay_steps(start, [*LOSES, OPTIMIZE]) is None
+
+
+def test_a_step_that_the_engine_has_no_operation_for_is_passed_over(tmp_path: Path) -> None:
+    with players(tmp_path, f"{ENGINES}:HasNoBranches") as (start, _):
+        assert replay_steps(start, [*LOSES, {"do": "branch_create", "name": "feature", "source": "main"}]) is None
+
+
+def test_a_story_is_one_numbered_line_per_step() -> None:
+    assert (
+        script_of([OPTIMIZE, {"do": "open", "handle": 2, "number": 1}])
+        == "  1. optimize\n  2. open (handle 2) number=1"
+    )
+    assert len(line_of({"do": "load", "records": ["x" * 5000]})) < 500
+
+
+# -- traces ------------------------------------------------------------------------------------------------------------
+
+FOUND: dict[str, Any] = {"test": "test_seq_sequences.py::test_x", "broke": ["OPT-01"], "operations": []}
+
+
+def test_a_trace_is_written_and_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+
+    write_trace(path, {**FOUND, "schema": BASE, "steps": [OPTIMIZE]}, engine="cmd:./x", store="moto", seed=7)
+
+    trace = read_trace(path)
+    assert (trace["kind"], trace["seed"], trace["store"], trace["steps"]) == ("sequence", 7, "moto", [OPTIMIZE])
+
+
+def test_a_failure_without_steps_is_an_example() -> None:
+    assert make_trace(FOUND, engine="reference", store=None, seed=0)["kind"] == "example"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("not json", "is not JSON"),
+        ("[]", "is not of type 'object'"),
+        ("{}", "'format' is a required property"),
+    ],
+)
+def test_what_is_no_trace_is_refused_in_words(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(text, encoding="utf-8")
+
+    with pytest.raises(TraceError) as caught:
+        read_trace(path)
+
+    assert words in str(caught.value) and "trace.json" in str(caught.value)
+
+
+def test_a_sequence_without_its_schema_is_refused() -> None:
+    trace = make_trace({**FOUND, "schema": BASE, "steps": []}, engine="reference", store=None, seed=0)
+    del trace["schema"]
+
+    with pytest.raises(TraceError, match="'schema' is a required property"):
+        check_trace(trace, "here")
+
+
+def test_a_trace_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="cannot be read"):
+        read_trace(tmp_path / "nowhere.json")
+
+
+def test_a_requirement_that_is_broken_on_the_way_keeps_its_words(tmp_path: Path) -> None:
+    with players(tmp_path, f"{ENGINES}:ForgetsOnOptimize") as (start, _), pytest.raises(RequirementBroken) as caught:
+        player = start()
+        player.play(LOSES[0])
+        player.play(OPTIMIZE)
+
+    assert "after optimize the branch 'main' is not what it means" in caught.value.because

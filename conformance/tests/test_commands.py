@@ -1,0 +1,94 @@
+"""The commands of `touchstone` that ask no engine: what they print, and how they end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from conformance.cli import app
+from conformance.coverage import uncovered
+from conformance.doctor import Finding, findings, show
+from conformance.registry import requirements
+from fixtures.stores.catalog import STORES, Store, UnknownStore, kind_of, running
+
+WIDE = {"COLUMNS": "250"}
+
+
+def test_the_requirements_are_listed_with_the_number_of_their_tests() -> None:
+    done = CliRunner().invoke(app, ["requirements", "--format", "table"], env=WIDE)
+
+    lines = done.output.splitlines()
+    assert done.exit_code == 0
+    assert lines[-1].startswith(f"{len(requirements())} requirements, ") and lines[-1].endswith("without a test: none")
+    (row,) = (line.split() for line in lines if line.startswith("LOD-07 "))
+    assert row[1:3] == ["must", "core"] and int(row[3]) >= 1
+
+
+def test_the_requirements_of_a_group_are_listed_as_json_with_their_tests() -> None:
+    done = CliRunner().invoke(app, ["requirements", "--format", "json", "--group", "mrg"])
+
+    rows = json.loads(done.output)
+    assert {row["group"] for row in rows} == {"MRG"}
+    assert all("::test_" in name for row in rows for name in row["tests"])
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["requirements", "--format", "poem"], "there is no format 'poem'"),
+        (["requirements", "--group", "XYZ"], "there is no group 'XYZ'"),
+        (["replay", "nowhere.json"], "cannot be read"),
+    ],
+)
+def test_a_request_that_makes_no_sense_ends_with_two(args: list[str], words: str) -> None:
+    done = CliRunner().invoke(app, args, env=WIDE)
+
+    assert done.exit_code == 2 and words in done.output
+
+
+def test_the_doctor_names_every_store_and_what_to_do_about_what_is_missing() -> None:
+    found = list(findings())
+
+    assert set(STORES) <= {each.name for each in found if each.kind == "store"}
+    console = Console(record=True, width=200)
+    show(console, [*found, Finding("store", "floppy", False, "buy a drive")])
+    text = console.export_text()
+    assert "floppy" in text and "buy a drive" in text and "missing: " in text
+
+
+def test_a_store_that_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    assert "pip install" in (kind_of("moto").missing() or "")
+
+
+def test_a_store_that_nobody_knows_is_named() -> None:
+    with pytest.raises(UnknownStore, match="there is no store 'floppy'; there are local, moto"):
+        running("floppy")
+
+
+def test_what_a_test_has_written_is_removed_when_it_is_over() -> None:
+    removed: list[str] = []
+    store = Store("x", {}, iter(["one", "two"]).__next__, removed.append)
+
+    given = [store.fresh_root(), store.fresh_root()]
+    store.discard()
+    store.discard()
+
+    assert removed == given == ["one", "two"]
+
+
+def test_coverage_asks_for_everything_but_gaps_other_surfaces_and_the_unseen() -> None:
+    row = {"id": "LOD-07", "group": "LOD", "level": "must", "outcome": "passed"}
+    rows = [
+        row,
+        {**row, "id": "LOD-08", "outcome": "not_tested"},
+        {**row, "id": "LOD-03", "level": "gap", "outcome": "gap"},
+        {**row, "id": "SRV-01", "group": "SRV", "outcome": "not_tested"},
+        {**row, "id": "LOD-13", "outcome": "not_tested"},
+    ]
+
+    assert uncovered({"requirements": rows}) == ["LOD-08"]
