@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -35,16 +36,19 @@ from conformance.smoke import smoke_command
 from conformance.traces import TraceError, read_trace
 from fixtures.stores.catalog import STORES, UnknownStore
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=__doc__)
-app.command("audit")(audit_command)
-app.command("smoke")(smoke_command)
-app.command("doctor")(doctor_command)
+HELP = """Find out whether an OmniGraph storage engine keeps its promises.
+
+Exit codes: 0 conforms, 1 a requirement failed, 2 usage, 3 the engine or its adapter could not run, 4 nothing was
+tested, 5 a known failure did not fail.
+"""
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=HELP)
 
 EngineOption = Annotated[
     str, typer.Option("--engine", help="cmd:<command line>, python:<module>:<Class>, or reference.")
 ]
 StoreOption = Annotated[list[str] | None, typer.Option("--store", help=f"One of {', '.join(STORES)}; may be repeated.")]
 SHOWN_FAILURES = 20
+UNBROKEN_COLUMNS = 2000
 
 
 @app.command("run", context_settings={"allow_extra_args": True, "ignore_unknown_options": False})
@@ -66,7 +70,7 @@ def run_command(
     attach: Annotated[bool, typer.Option("--attach", help="Print each driver's command and wait for Enter.")] = False,
 ) -> None:
     """Judge an engine: run the suites on it and say which requirements hold. What follows `--` goes to pytest."""
-    console = Console()
+    console = make_console()
     stores = tuple(dict.fromkeys(name for each in store or ["local"] for name in each.split(",")))
     options = RunOptions(
         engine=engine,
@@ -132,9 +136,10 @@ def _show_not_tested(this: Run, console: Console) -> None:
         ids = [row["id"] for row in this.verdict.requirements if row["outcome"] == outcome]
         if ids:
             console.print(f"[bold {colour}]{outcome}[/]: {', '.join(ids)}", highlight=False)
-    reasons = sorted({record.decisive.reason or "" for record in this.records if record.outcome == "skipped"})
-    for reason in filter(None, reasons):
-        console.print(f"         because {escape(reason)}", highlight=False)
+    for record in this.records:
+        if record.outcome == "skipped":
+            named = ", ".join(record.requirements)
+            console.print(f"         {named}: {escape(record.decisive.reason or 'no reason given')}", highlight=False)
 
 
 @app.command("requirements")
@@ -160,7 +165,7 @@ def requirements_command(
         rows = [{**vars(each), "source": list(each.source), "tests": list(tests)} for each, tests in chosen.items()]
         typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
         return
-    console = Console()
+    console = make_console()
     table = Table("id", "level", "capability", "tests", "requirement", box=None, pad_edge=False)
     for each, tests in chosen.items():
         table.add_row(each.id, each.level, each.capability, str(len(tests)), escape(each.sentence))
@@ -180,13 +185,24 @@ def replay_command(
     """Repeat a failure on any engine, and say which requirement it breaks, and because of what."""
     from conformance.replay import replay
 
-    console = Console()
+    console = make_console()
     try:
         parse(engine)
         code = replay(read_trace(trace), engine=engine, store=store, timeout_seconds=timeout, console=console)
     except (InvalidEngineSpec, UnknownStore, TraceError) as error:
         raise usage(str(error)) from None
     raise typer.Exit(code)
+
+
+app.command("smoke")(smoke_command)
+app.command("audit")(audit_command)
+app.command("doctor")(doctor_command)
+
+
+def make_console() -> Console:
+    """Lines are broken for a terminal, and left whole for a file or a pipe, where somebody searches them."""
+    is_sized = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if is_sized else UNBROKEN_COLUMNS)
 
 
 def usage(message: str) -> typer.Exit:

@@ -65,8 +65,8 @@ def _package(name: str) -> Finding:
         return Finding("package", name, True, importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
         extra = _INSTALLED_BY.get(name)
-        wanted = "omnigraph-touchstone" if extra is None else f"omnigraph-touchstone[{extra}]"
-        return Finding("package", name, False, f"pip install '{wanted}'")
+        wanted = "." if extra is None else f".[{extra}]"
+        return Finding("package", name, False, f"pip install '{wanted}' in a checkout of this project")
 
 
 def _command(name: str, command: list[str], otherwise: str) -> Finding:
@@ -91,7 +91,7 @@ def show(console: Console, found: list[Finding]) -> None:
         here = "[green]yes[/]" if each.here else "[bold yellow]no[/]"
         table.add_row(each.kind, each.name, here, escape(each.words))
     console.print(table)
-    missing = [each.name for each in found if not each.here]
+    missing = list(dict.fromkeys(each.name for each in found if not each.here))
     if missing:
         console.print(
             f"missing: {', '.join(missing)}. What needs one of them is skipped, and says so.", highlight=False

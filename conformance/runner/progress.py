@@ -18,8 +18,14 @@ from conformance.runner.plugin import group_of_file, short_name
 from conformance.runner.records import PROPERTY, Phase, TestRecord
 
 FAULTS_MAX = 3
-_LOUD = ("failed", "fault", "known_failing", "unsupported", "skipped")
-_COLOURS = {"failed": "red", "fault": "red", "known_failing": "yellow", "unsupported": "magenta", "skipped": "cyan"}
+_COLOURS = {
+    "passed": "green",
+    "failed": "red",
+    "fault": "red",
+    "known_failing": "yellow",
+    "unsupported": "magenta",
+    "skipped": "cyan",
+}
 
 
 def group_of_test(name: str) -> str:
@@ -30,11 +36,12 @@ def group_of_test(name: str) -> str:
 class Progression:
     """Listens to pytest, keeps the records, and shows how far it is."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, quiet: bool = False) -> None:
         self.records: dict[str, TestRecord] = {}
         self.faults: list[dict[str, Any]] = []
         self.collect_errors: list[str] = []
         self._console = console
+        self._quiet = quiet  # pytest speaks for itself when somebody has given it options.
         self._totals: Counter[str] = Counter()
         self._done: Counter[str] = Counter()
         self._tasks: dict[str, TaskID] = {}
@@ -96,7 +103,7 @@ class Progression:
 
     def _begin(self, nodeids: Sequence[str]) -> None:
         self._totals.update(group_of_test(short_name(nodeid)) for nodeid in nodeids)
-        if self._console.is_terminal:
+        if self._console.is_terminal and not self._quiet:
             self._progress.start()
             for group, total in self._totals.items():
                 self._tasks[group] = self._progress.add_task(group, total=total, loud="")
@@ -107,14 +114,14 @@ class Progression:
         loud = self._loud(group)
         if group in self._tasks:
             self._progress.update(self._tasks[group], completed=self._done[group], loud=loud)
-        elif self._done[group] == self._totals[group]:
-            self._console.print(f"{group:<4} {self._done[group]:>3} {loud or 'passed'}", highlight=False)
+        elif self._done[group] == self._totals[group] and not self._quiet:
+            self._console.print(f"{group:<4} {self._done[group]:>3} tests: {loud}", highlight=False)
 
     def _loud(self, group: str) -> str:
-        """All outcomes that are not a pass, with their number: nothing of it may go unseen."""
+        """Every outcome with its number: nothing may go unseen."""
         counted: Counter[str] = Counter(
             record.outcome for name, record in self.records.items() if group_of_test(name) == group and record.phases
         )
-        return "  ".join(
-            f"[{_COLOURS[each]}]{counted[each]} {each.replace('_', ' ')}[/]" for each in _LOUD if counted[each]
+        return ", ".join(
+            f"[{_COLOURS[each]}]{counted[each]} {each.replace('_', ' ')}[/]" for each in _COLOURS if counted[each]
         )

@@ -7,8 +7,12 @@ import os
 import platform
 import re
 import shlex
+import signal
+import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +20,7 @@ from typing import Any, Final
 
 import pytest
 from rich.console import Console
+from rich.markup import escape
 
 from conformance.adapters import AdapterFault, EngineError, Unsupported
 from conformance.judge import Engine, Hello
@@ -28,7 +33,7 @@ from conformance.runner.progress import Progression
 from conformance.runner.records import TestRecord
 from conformance.runner.verdict import Verdict, judge
 from conformance.traces import write_trace
-from fixtures.stores.catalog import kind_of, running
+from fixtures.stores.catalog import SCRATCH_VARIABLE, kind_of, running, scratch_directory
 
 DISTRIBUTION: Final = "omnigraph-touchstone"
 SMALLEST_SCHEMA: Final = "node Thing {\n  name: String @key\n}\n"
@@ -98,25 +103,51 @@ def check_options(options: RunOptions) -> tuple[KnownFailure, ...]:
         raise RunUsageError(f"there is no suite '{unknown[0]}'; there are {', '.join(sorted(groups))} and SEQ")
     for name in options.stores:
         kind_of(name)
+    if options.report is not None:
+        try:
+            options.report.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunUsageError(f"the report cannot be written to '{options.report}': {error.strerror}") from None
     if options.known_failing is None:
         return ()
     try:
-        return read_known_failing(options.known_failing)
+        known = read_known_failing(options.known_failing)
     except KnownFailingError as error:
         raise RunUsageError(str(error)) from None
+    _refuse_unknown_tests(options.known_failing, known)
+    return known
 
 
 def run(options: RunOptions, console: Console) -> Run:
     """Run the suites, judge, and write the report if one is wanted."""
     this = Run(options, known=check_options(options))
     without_aws_variables()
-    available = _available_stores(this, console)
-    if available and _engine_answers(this, available[0], console):
-        _test(this, available, console)
+    with _scratch():
+        available = _available_stores(this, console)
+        if available and _engine_answers(this, available[0], console):
+            _test(this, available, console)
     this.verdict = judge(this.records, available, this.known, this.faults, whole=options.is_whole)
     if options.report is not None:
         _write(this)
     return this
+
+
+@contextmanager
+def _scratch() -> Iterator[None]:
+    """One directory for all processes of a run, removed at its end, also when somebody ends it with SIGTERM."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    outer = os.environ.get(SCRATCH_VARIABLE)
+    try:
+        with tempfile.TemporaryDirectory(
+            prefix="touchstone-", dir=scratch_directory(), ignore_cleanup_errors=True
+        ) as scratch:
+            os.environ[SCRATCH_VARIABLE] = scratch
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        os.environ.pop(SCRATCH_VARIABLE)
+        if outer is not None:
+            os.environ[SCRATCH_VARIABLE] = outer
 
 
 def without_aws_variables() -> None:
@@ -132,7 +163,9 @@ def _available_stores(this: Run, console: Console) -> list[str]:
         reason = kind.missing()
         this.stores.append({"name": name, "description": kind.description, "skipped": reason})
         if reason is not None:
-            console.print(f"[bold cyan]skipped[/]: the store '{name}' cannot run here: {reason}")
+            console.print(
+                f"[bold cyan]skipped[/]: the store '{name}' cannot run here: {escape(reason)}", highlight=False
+            )
     return [store["name"] for store in this.stores if store["skipped"] is None]
 
 
@@ -164,18 +197,19 @@ def _engine_answers(this: Run, store_name: str, console: Console) -> bool:
 
 def _test(this: Run, stores: Sequence[str], console: Console) -> None:
     options = this.options
-    progression = Progression(console)
+    progression = Progression(console, quiet=bool(options.pytest_args))
     # What else is installed beside this kit has no say in a verdict, and takes time to load.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     code = pytest.main(_pytest_args(options, stores), plugins=[progression])
     this.records = list(progression.records.values())
     this.faults += progression.faults
+    if code == pytest.ExitCode.USAGE_ERROR and options.pytest_args:
+        raise RunUsageError(f"pytest does not understand {shlex.join(options.pytest_args)}")
     if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR) or progression.collect_errors:
         words = "; ".join(progression.collect_errors) or f"pytest ended with {pytest.ExitCode(code).name}"
         this.faults.append({"test": None, "message": f"the suites could not be run: {words[-2000:]}", "stderr": ""})
     if code == pytest.ExitCode.INTERRUPTED and not this.faults:
         this.faults.append({"test": None, "message": "the run was interrupted", "stderr": ""})
-    _refuse_unknown_tests(this)
 
 
 def _pytest_args(options: RunOptions, stores: Sequence[str]) -> list[str]:
@@ -193,7 +227,6 @@ def _pytest_args(options: RunOptions, stores: Sequence[str]) -> list[str]:
     if options.known_failing is not None:
         args += ["--touchstone-known-failing", str(options.known_failing.absolute())]
     if options.report is not None:
-        options.report.mkdir(parents=True, exist_ok=True)
         args += ["--junitxml", str((options.report / JUNIT).absolute())]
     if options.workers > 1 and not options.attach:
         args += ["-p", "xdist.plugin", "-n", str(options.workers), "--dist", "worksteal"]
@@ -202,9 +235,9 @@ def _pytest_args(options: RunOptions, stores: Sequence[str]) -> list[str]:
     return [*args, *options.pytest_args]
 
 
-def _refuse_unknown_tests(this: Run) -> None:
+def _refuse_unknown_tests(path: Path, known: Sequence[KnownFailure]) -> None:
     """A line that names a test which does not exist would never go stale: it is a mistake in the list."""
-    of_tests = [failure for failure in this.known if not failure.is_requirement]
+    of_tests = [failure for failure in known if not failure.is_requirement]
     if not of_tests:
         return
     from conformance.listing import names_of_tests
@@ -212,7 +245,7 @@ def _refuse_unknown_tests(this: Run) -> None:
     names = names_of_tests()
     for failure in of_tests:
         if not any(failure.names_test(name) for name in names):
-            raise RunUsageError(f"known failures, line {failure.line}: there is no test '{failure.names}'")
+            raise RunUsageError(f"{path.name}: line {failure.line}: there is no test '{failure.names}'")
 
 
 def _write(this: Run) -> None:

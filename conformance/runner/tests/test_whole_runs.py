@@ -150,3 +150,23 @@ def test_the_example_driver_breaks_what_its_list_says_and_nothing_else(tmp_path:
     report = report_in(tmp_path)
     assert {line["state"] for line in report["known_failing"]["lines"]} == {"failed"}
     assert touchstone("run", "--engine", engine, "--suite", "LOD", "--profile", "quick").returncode == 1
+
+
+def test_a_report_that_cannot_be_written_is_a_mistake_of_the_request(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "report"
+    in_the_way.write_text("a file", encoding="utf-8")
+
+    done = touchstone("run", "--suite", "RPR", "--report", str(in_the_way))
+
+    assert (done.returncode, in_the_way.read_text(encoding="utf-8")) == (2, "a file"), done.stdout + done.stderr
+    assert "the report cannot be written" in done.stderr
+
+
+def test_a_known_failure_of_a_test_that_does_not_exist_is_refused_before_anything_is_run(tmp_path: Path) -> None:
+    known = tmp_path / "known.txt"
+    known.write_text("test_nope.py::test_x it never was\n", encoding="utf-8")
+
+    done = touchstone("run", "--suite", "RPR", "--known-failing", str(known))
+
+    assert done.returncode == 2 and "line 1: there is no test 'test_nope.py::test_x'" in done.stderr
+    assert "tests:" not in done.stdout
