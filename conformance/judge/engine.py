@@ -160,6 +160,10 @@ class Handle:
         ]
         return rows
 
+    def row(self, table_key: str, id: str, branch: str | None = None, *, commit: str | None = None) -> Answer | None:
+        """One row, by reading its table: every engine can do that."""
+        return next((each for each in self.read(table_key, branch, commit=commit) if each["id"] == id), None)
+
     def entity_at(
         self,
         table_key: str,

@@ -53,6 +53,19 @@ class KnownFailure:
         return self.names in broke if self.is_requirement else self.names_test(name)
 
 
+def excuse(known: Iterable[KnownFailure], test: str, broke: Iterable[str]) -> str | None:
+    """Why a failing test is accounted for: a line names it, or lines name everything that it broke; else None."""
+    lines = list(known)
+    by_name = [line for line in lines if not line.is_requirement and line.names_test(test)]
+    by_id = {line.names: line for line in lines if line.is_requirement}
+    ids = list(broke)
+    if by_name:
+        return by_name[0].reason
+    if ids and all(each in by_id for each in ids):
+        return "; ".join(dict.fromkeys(by_id[each].reason for each in ids))
+    return None
+
+
 def _literally(name: str, pattern: str) -> bool:
     """A glob in which brackets stand for themselves: names of tests have them."""
     return fnmatchcase(name, pattern.replace("[", "[[]"))
@@ -77,7 +90,9 @@ def read_known_failing(path: Path) -> tuple[KnownFailure, ...]:
             problems.append(f"line {number}: '{names}' has no reason: say after it what is known to be wrong")
         if failure.is_requirement and names not in requirements():
             problems.append(f"line {number}: there is no requirement '{names}'")
-        if not failure.is_requirement and "::" not in names:
+        if "*" in names.partition("::")[0]:
+            problems.append(f"line {number}: '{names}' would excuse whole suites: name the file of the tests")
+        elif not failure.is_requirement and "::" not in names:
             problems.append(f"line {number}: '{names}' is neither a requirement id nor a test, as in test_x.py::test_y")
         if names in found:
             problems.append(f"line {number}: '{names}' stands in line {found[names].line} already")

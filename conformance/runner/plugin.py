@@ -26,7 +26,7 @@ from conformance.capabilities import capabilities_of, lacking
 from conformance.judge import Case, Engine, JudgedGraph, RequirementBroken
 from conformance.judge.broken import running as case_running
 from conformance.registry import requirements
-from conformance.runner.known import KnownFailure, read_known_failing
+from conformance.runner.known import KnownFailure, excuse, read_known_failing
 from conformance.runner.profiles import PROFILES, Profile
 from conformance.runner.records import PROPERTY, Phase
 from fixtures.forge import Forge
@@ -209,6 +209,9 @@ class Engines:
             attach=self.attach,
         )
 
+    def declares(self, op: str) -> bool:
+        return any(engine.supports(op) for engine in self._by_store.values())
+
     def tidy(self) -> None:
         """After a test: close what it has opened, and remove what it has written."""
         for name, engine in list(self._by_store.items()):
@@ -357,11 +360,19 @@ def _phase(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestRe
         return Phase("skipped", reason=str(getattr(error, "msg", error)), **known)
     if isinstance(error, AdapterFault):
         return Phase("fault", because=str(error), stderr=error.stderr, detail=detail, **known)
-    if isinstance(error, Unsupported) and (error.op == "failpoints" or capabilities_of(case.ids) != ("core",)):
+    if isinstance(error, Unsupported) and _may_lack(item, error.op):
         return Phase("unsupported", reason=str(error), **known)
     own = error.ids if isinstance(error, RequirementBroken) else ()
     broke = tuple(sorted({*own, *case.broke})) or case.blamed()
     return Phase("failed", broke=broke, because=_because(error), detail=detail, trace=_trace(item, broke), **known)
+
+
+def _may_lack(item: pytest.Item, op: str) -> bool:
+    """Whether an engine may say that it has no such operation: not one of the core, and not one that it declared."""
+    if op == "failpoints":
+        return True
+    is_optional = capabilities_of(item.stash[CASE].ids) != ("core",)
+    return is_optional and not item.config.stash[ENGINES].declares(op)
 
 
 def _because(error: BaseException) -> str:
@@ -370,7 +381,7 @@ def _because(error: BaseException) -> str:
     if isinstance(error, EngineError):
         return f"the engine refused what it should do: {error}"
     if isinstance(error, Unsupported):
-        return f"the engine lacks what every engine must have: {error}"
+        return f"the engine lacks what every engine must have, or what it said that it has: {error}"
     if isinstance(error, AssertionError):
         return str(error).split("\nassert ")[0] or "an assertion of the test does not hold"
     return f"{type(error).__name__}: {error}"
@@ -383,10 +394,8 @@ def _trace(item: pytest.Item, broke: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _excused(item: pytest.Item, phase: Phase) -> Phase:
-    for failure in known_failures(item.config):
-        if failure.excuses(item.stash[CASE].name, phase.broke):
-            return Phase(**{**vars(phase), "outcome": "known_failing", "reason": failure.reason})
-    return phase
+    reason = excuse(known_failures(item.config), item.stash[CASE].name, phase.broke)
+    return phase if reason is None else Phase(**{**vars(phase), "outcome": "known_failing", "reason": reason})
 
 
 _KNOWN = pytest.StashKey[tuple[KnownFailure, ...]]()

@@ -38,6 +38,7 @@ from fixtures.stores.catalog import SCRATCH_VARIABLE, kind_of, running, scratch_
 DISTRIBUTION: Final = "omnigraph-touchstone"
 SMALLEST_SCHEMA: Final = "node Thing {\n  name: String @key\n}\n"
 JUNIT: Final = "junit.xml"
+_SECRET: Final = re.compile(r"""(?i)\b(\w*(?:secret|token|password|key)\w*)=("[^"]*"|'[^']*'|\S+)""")
 _VERSIONS_OF: Final = ("pylance", "pyarrow", "obstore", "pytest", "hypothesis")
 
 
@@ -126,7 +127,10 @@ def run(options: RunOptions, console: Console) -> Run:
         available = _available_stores(this, console)
         if available and _engine_answers(this, available[0], console):
             _test(this, available, console)
-    this.verdict = judge(this.records, available, this.known, this.faults, whole=options.is_whole)
+    missing = [name for name in options.stores if name not in available]
+    this.verdict = judge(
+        this.records, available, this.known, this.faults, whole=options.is_whole, missing_stores=missing
+    )
     if options.report is not None:
         _write(this)
     return this
@@ -148,6 +152,11 @@ def _scratch() -> Iterator[None]:
         os.environ.pop(SCRATCH_VARIABLE)
         if outer is not None:
             os.environ[SCRATCH_VARIABLE] = outer
+
+
+def without_secrets(text: str) -> str:
+    """A command line without the values of variables that are called like secrets."""
+    return _SECRET.sub(r"\1=…", text)
 
 
 def without_aws_variables() -> None:
@@ -188,7 +197,7 @@ def _engine_answers(this: Run, store_name: str, console: Console) -> bool:
         this.faults.append({"test": None, "message": str(fault), "stderr": fault.stderr})
         return False
     console.print(
-        f"engine [bold]{engine.hello.name} {engine.hello.version}[/], internal schema "
+        f"engine [bold]{escape(engine.hello.name)} {escape(engine.hello.version)}[/], internal schema "
         f"{engine.hello.internal_schema_version}, profile {options.profile}, seed {options.seed}",
         highlight=False,
     )
@@ -268,7 +277,7 @@ def report_of(this: Run, directory: Path | None) -> dict[str, Any]:
         "exit_code": this.verdict.exit_code,
         "because": this.verdict.because,
         "engine": {
-            "spec": this.options.engine,
+            "spec": without_secrets(this.options.engine),
             "name": hello and hello.name,
             "version": hello and hello.version,
             "internal_schema_version": hello and hello.internal_schema_version,
@@ -279,7 +288,7 @@ def report_of(this: Run, directory: Path | None) -> dict[str, Any]:
             "seed": this.options.seed,
             "started_at": this.started_at.isoformat(timespec="seconds").replace("+00:00", "Z"),
             "seconds": round(time.monotonic() - this.began, 1),
-            "command": this.options.command(),
+            "command": without_secrets(this.options.command()),
             "suites": [each.upper() for each in this.options.suites] or None,
             "versions": {
                 "python": platform.python_version(),
@@ -305,7 +314,11 @@ def _test_row(this: Run, record: TestRecord, directory: Path | None) -> dict[str
         file_name = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', record.name).strip('-')}.json"
         trace = f"traces/{file_name}"
         write_trace(
-            directory / trace, phase.trace, engine=this.options.engine, store=record.store, seed=this.options.seed
+            directory / trace,
+            phase.trace,
+            engine=without_secrets(this.options.engine),
+            store=record.store,
+            seed=this.options.seed,
         )
     return {
         "name": record.name,

@@ -66,6 +66,7 @@ def judge(
     faults: Sequence[Mapping[str, Any]] = (),
     *,
     whole: bool = True,
+    missing_stores: Sequence[str] = (),
 ) -> Verdict:
     """What a run has shown. One that left examples out, and so is not `whole`, cannot call a known failure stale."""
     rows = tuple(_requirement_row(each, records, stores) for each in requirements().values())
@@ -77,7 +78,9 @@ def judge(
             **_counted(TEST_OUTCOMES, ["faults" if r.outcome == "fault" else r.outcome for r in records]),
         },
     }
-    exit_code, because = _conclude(summary, lines, faults)
+    exit_code, because = _conclude(summary, lines, faults, missing_stores)
+    if exit_code == CONFORMS and not whole:
+        because += ", in a selection of the tests"
     return Verdict(exit_code, because, rows, lines, summary)
 
 
@@ -85,6 +88,7 @@ def _conclude(
     summary: Mapping[str, Mapping[str, int]],
     lines: Sequence[Mapping[str, Any]],
     faults: Sequence[Mapping[str, Any]],
+    missing_stores: Sequence[str],
 ) -> tuple[int, str]:
     counted = summary["requirements"]
     failed, passed = counted["failed"], counted["passed"]
@@ -94,6 +98,8 @@ def _conclude(
     if failed or summary["tests"]["failed"]:
         tests = summary["tests"]["failed"]
         return FAILS, f"{_count(failed, 'requirement')} failed, in {_count(tests, 'test')}"
+    if missing_stores:
+        return NOTHING_TESTED, f"nothing was tested on {', '.join(missing_stores)}, which was asked for"
     if not passed:
         return NOTHING_TESTED, "no requirement was shown to hold, so nothing good is known about the engine"
     if stale:

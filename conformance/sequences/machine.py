@@ -26,11 +26,13 @@ class SequenceMachine(RuleBasedStateMachine):
 
     start: ClassVar[Callable[[], Player]]
     latest: ClassVar[Player | None] = None
+    players: ClassVar[list[Player]] = []
 
     def __init__(self) -> None:
         super().__init__()
         self.player = type(self).start()
         type(self).latest = self.player
+        type(self).players = [*type(self).players, self.player]
         self.schema_number = -1
         self.play("load", mode="merge", branch=MAIN, records=list(words.FIRST_RECORDS))
         self.play("branch_create", name=words.BRANCHES[0], source=MAIN)

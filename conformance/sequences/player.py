@@ -7,6 +7,7 @@ may not write, goes through the first one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -46,6 +47,8 @@ class Player:
         self._read_only: set[int] = set()
         self._turn = 0
         self._made: list[str] = []
+        self.refused = False
+        self.done: Counter[str] = Counter()
         # Commits before this one may be unreadable: a cleanup, or a drop with data loss, has been allowed to.
         self._collected_before = 0
 
@@ -55,8 +58,11 @@ class Player:
         if not self.engine.supports(*NEEDS.get(step["do"], ())):
             return
         self.graph.handle = self._handles[self._writer(step.get("handle", 0))]
+        self.refused = False
         do: Callable[..., None] = getattr(self, f"_do_{step['do']}")
         do(**{name: value for name, value in step.items() if name not in ("do", "handle")})
+        if not self.refused:
+            self.done[step["do"]] += 1
         there = self.graph.model.branch_list()
         self._made = [name for name in self._made if name in there]
         self._made += [name for name in there if name not in self._made and name != MAIN]
@@ -82,19 +88,19 @@ class Player:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def _do_load(self, **args: Any) -> None:
-        _refusable(lambda: self.graph.load(**args))
+        self._refusable(lambda: self.graph.load(**args))
 
     def _do_mutate(self, statements: list[Any], **args: Any) -> None:
-        _refusable(lambda: self.graph.mutate(*statements, **args))
+        self._refusable(lambda: self.graph.mutate(*statements, **args))
 
     def _do_branch_create(self, **args: Any) -> None:
-        _refusable(lambda: self.graph.branch_create(**args))
+        self._refusable(lambda: self.graph.branch_create(**args))
 
     def _do_branch_delete(self, **args: Any) -> None:
-        _refusable(lambda: self.graph.branch_delete(**args))
+        self._refusable(lambda: self.graph.branch_delete(**args))
 
     def _do_merge(self, **args: Any) -> None:
-        _refusable(lambda: self.graph.merge(**args))
+        self._refusable(lambda: self.graph.merge(**args))
 
     def _do_schema_apply(self, source: str, allow_data_loss: bool = False) -> None:
         def apply() -> None:
@@ -103,7 +109,7 @@ class Player:
                 if allow_data_loss:
                     self._collected_before = self.graph.model.head().number
 
-        _refusable(apply)
+        self._refusable(apply)
 
     # -- what changes no row -------------------------------------------------------------------------------------------
 
@@ -195,6 +201,13 @@ class Player:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
+    def _refusable(self, operation: Callable[[], object]) -> None:
+        """Do what both may refuse: a refusal that the model agrees with comes out as the engine's error."""
+        try:
+            operation()
+        except EngineError:
+            self.refused = True
+
     def _commit(self, branch: str, back: int) -> Commit | None:
         """The commit so many before the newest of a branch; the first if there are not so many."""
         if branch not in self.graph.model.branch_list():
@@ -207,14 +220,6 @@ class Player:
 
     def _may_be_gone(self, commit: Commit) -> bool:
         return commit.number < self._collected_before and commit.number not in {each.number for each in self._newest()}
-
-
-def _refusable(operation: Callable[[], object]) -> None:
-    """Do what both may refuse: a refusal that the model agrees with comes out as the engine's error."""
-    try:
-        operation()
-    except EngineError:
-        return
 
 
 def _judge_diff(found: Mapping[tuple[str, str], str], meant: list[Change], before: Commit, after: Commit) -> None:

@@ -315,3 +315,14 @@ def test_every_table_keeps_stable_row_ids_through_rewrites_and_forks(judged: Jud
         assert all(disk.settings(key).stable_row_ids for key in TABLES)
         assert disk.settings("node:Person", "b").stable_row_ids
         assert diff(graph, {"branch": "main"}, {"branch": "b"}) == {("node:Person", "ann", "update")}
+
+
+@pytest.mark.requirement("CHG-01")
+def test_an_edge_that_has_moved_is_shown_where_it_is_now(judged: Judged) -> None:
+    graph = judged(SOCIAL, PEOPLE)
+    older = {"commit": graph.handle.commits()[-1]["graph_commit_id"]}
+    graph.load([edge("Knows", "ann", "cat", id="k1", since=2020)])
+
+    with proving("CHG-01"):
+        (change,) = graph.handle.diff(older, {"branch": "main"})["changes"]
+        assert (change["op"], change["endpoints"]) == ("update", {"src": "ann", "dst": "cat"})

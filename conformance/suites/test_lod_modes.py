@@ -35,8 +35,8 @@ def test_a_merge_replaces_rows_entirely_and_adds_the_others(judged: Judged) -> N
 
     with proving("LOD-08"):
         graph.load([person("ann"), person("dan", age=4), edge("Knows", "cat", "dan", id="k1")], "merge")
-        assert graph.handle.entity_at("node:Person", "ann") == {"id": "ann", "name": "ann", "age": None, "email": None}
-        assert graph.handle.entity_at("edge:Knows", "k1") == {"id": "k1", "src": "cat", "dst": "dan", "since": None}
+        assert graph.handle.row("node:Person", "ann") == {"id": "ann", "name": "ann", "age": None, "email": None}
+        assert graph.handle.row("edge:Knows", "k1") == {"id": "k1", "src": "cat", "dst": "dan", "since": None}
         assert len(graph.handle.read("node:Person")) == 4
         graph.load([person("ann", age=7)], "merge")
         graph.load([edge("Knows", "ann", "bob"), edge("Knows", "ann", "bob")], "merge")

@@ -270,6 +270,7 @@ def test_more_tables_than_are_worked_on_at_a_time_are_all_optimized(judged: Judg
     tables = graph.optimize()
 
     with proving("OPT-01"):
-        assert [each["table_key"] for each in tables if each["committed"]][:10] == [f"node:{name}" for name in names]
+        committed = {each["table_key"] for each in tables if each["committed"]}
+        assert committed >= {f"node:{name}" for name in names}
         disk = forge(graph.uri)
         assert {len(disk.storage(f"node:{name}").get_fragments()) for name in names} == {1}

@@ -20,6 +20,14 @@ from fixtures.stores.catalog import Store
 
 PARTS = 4
 REPLAYS_TO_SHRINK = 60
+# What a sequence shows is shown only by one in which these were done, and not refused.
+SHOWN_BY = {
+    "IDX-01": {"mutate", "optimize"},
+    "BRA-17": {"branch_create", "mutate"},
+    "BRA-18": {"branch_create", "branch_delete"},
+    "MRG-12": {"merge"},
+    "CLN-07": {"branch_create", "cleanup"},
+}
 
 
 @pytest.mark.requirement("IDX-01", "BRA-17", "BRA-18", "MRG-12", "CLN-07")
@@ -39,8 +47,11 @@ def test_random_sequences_mean_what_the_model_says(
         )
     except RequirementBroken as broken:
         raise _shortest(start, broken) from None
-    with proving("IDX-01", "BRA-17", "BRA-18", "MRG-12", "CLN-07"):
-        assert machine.latest is not None and machine.latest.steps, "no step was made up, so nothing was tried"
+    done = {kind for player in machine.players for kind in player.done}
+    for requirement, kinds in SHOWN_BY.items():
+        if done >= kinds:
+            with proving(requirement):
+                assert machine.latest is not None and machine.latest.steps
 
 
 def _shortest(start: Callable[[], Player], broken: RequirementBroken) -> RequirementBroken:

@@ -18,7 +18,7 @@ from conformance.judge import Engine, JudgedGraph, proving
 from conformance.judge.engine import Handle
 from conformance.runner.plugin import ForgeOf, Judged
 from conformance.suites.graphs import EVOLVED, PEOPLE, SOCIAL, insert, lines, node, person, place_golden
-from conformance.suites.refusals import ANY_KIND, refused
+from conformance.suites.refusals import ANY_KIND, DEFINITE, refused
 from fixtures import golden
 from fixtures.forge import Forge
 from fixtures.stores.catalog import Store
@@ -204,3 +204,34 @@ def test_a_crashed_graph_of_the_public_engine_recovers_as_that_engine_recovers_i
         assert there.sidecars() == {}
         found = [(each["operation_id"], each["recovery_kind"]) for each in recovered.recoveries()]
         assert found == [(each["operation_id"], each["recovery_kind"]) for each in meant["audit"]]
+
+
+WRITES: dict[str, Callable[[Handle], object]] = {
+    "load": lambda handle: handle.load(lines(person("x"))),
+    "mutate": lambda handle: handle.mutate(insert("Person", name="x")),
+    "branch_create": lambda handle: handle.branch_create("x"),
+    "branch_delete": lambda handle: handle.branch_delete("side"),
+    "merge": lambda handle: handle.merge("side"),
+    "schema_apply": lambda handle: handle.schema_apply(EVOLVED),
+    "optimize": lambda handle: handle.optimize(),
+    "ensure_indices": lambda handle: handle.ensure_indices(),
+    "cleanup": lambda handle: handle.cleanup(keep_versions=1),
+    "repair": lambda handle: handle.repair(confirm=True),
+}
+
+
+@pytest.mark.requirement("SNP-09")
+def test_nothing_can_be_written_through_a_read_only_handle(judged: Judged, forge: ForgeOf) -> None:
+    graph = judged(SOCIAL, PEOPLE)
+    if graph.engine.supports("branch_create"):
+        graph.branch_create("side")
+        graph.mutate(insert("Person", name="s"), branch="side")
+    graph.mutate(insert("Person", name="m"))
+    handle = graph.engine.open(graph.uri, read_only=True)
+    before = forge(graph.uri).listing()
+
+    with proving("SNP-09"):
+        for op, write in WRITES.items():
+            if graph.engine.supports(op):
+                refused(DEFINITE, partial(write, handle), f"{op} through a read-only handle")
+        assert forge(graph.uri).listing() == before, "and nothing of it was written"

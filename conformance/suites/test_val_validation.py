@@ -153,7 +153,7 @@ def test_inserting_a_key_again_replaces_its_row(judged: Judged) -> None:
         graph.mutate(insert("Person", name="ann", email="ann@x"))
         graph.load([person("ann", age=3, email="ann@x")], "merge")
         graph.mutate(insert("Person", name="ann"), insert("Person", name="ann", age=4))
-        assert graph.handle.entity_at("node:Person", "ann") == {"id": "ann", "name": "ann", "age": 4, "email": None}
+        assert graph.handle.row("node:Person", "ann") == {"id": "ann", "name": "ann", "age": 4, "email": None}
 
 
 # For each type: a value that is held, the same spelled as it may be, and the nearest other one.

@@ -12,6 +12,7 @@ from conformance.cli import app
 from conformance.coverage import uncovered
 from conformance.doctor import Finding, findings, show
 from conformance.registry import requirements
+from conformance.runner.session import without_secrets
 from fixtures.stores.catalog import STORES, Store, UnknownStore, kind_of, running
 
 WIDE = {"COLUMNS": "250"}
@@ -92,3 +93,10 @@ def test_coverage_asks_for_everything_but_gaps_other_surfaces_and_the_unseen() -
     ]
 
     assert uncovered({"requirements": rows}) == ["LOD-08"]
+
+
+def test_the_values_of_secrets_do_not_get_into_a_report() -> None:
+    hidden = without_secrets("cmd:env AWS_SECRET_ACCESS_KEY=hush API_TOKEN='also hush' MODE=fast ./driver")
+
+    assert "hush" not in hidden
+    assert "MODE=fast ./driver" in hidden

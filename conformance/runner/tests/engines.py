@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.adapters import EngineError
+from conformance.adapters import EngineError, Unsupported
 from reference.driver import Session
 
 
@@ -45,6 +45,15 @@ class ForgetsOnOptimize(Sound):
         if op == "optimize":
             where = {"property": "name", "op": "eq", "value": "a"}
             super().ask("mutate", {**args, "statements": [{"op": "delete", "type": "Person", "where": where}]})
+        return super().ask(op, args)
+
+
+class DodgesMerges(Sound):
+    """Says that it can merge, and when it is asked, that it cannot."""
+
+    def ask(self, op: str, args: Mapping[str, Any]) -> Any:
+        if op == "merge":
+            raise Unsupported("merge", "not today")
         return super().ask(op, args)
 
 

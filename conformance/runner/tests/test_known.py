@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.runner.known import KnownFailingError, KnownFailure, read_known_failing
+from conformance.runner.known import KnownFailingError, KnownFailure, excuse, read_known_failing
 
 
 def listed(tmp_path: Path, text: str) -> Path:
@@ -30,6 +30,7 @@ def test_a_line_is_a_name_and_a_reason(tmp_path: Path) -> None:
         ("LOD-07", "line 1: 'LOD-07' has no reason"),
         ("LOD-99 why", "line 1: there is no requirement 'LOD-99'"),
         ("nonsense why", "line 1: 'nonsense' is neither a requirement id nor a test"),
+        ("*::* why", "line 1: '*::*' would excuse whole suites"),
         ("LOD-07 why\nLOD-07 again", "line 2: 'LOD-07' stands in line 1 already"),
     ],
 )
@@ -66,3 +67,14 @@ def test_a_list_that_is_not_there_is_refused(tmp_path: Path) -> None:
 )
 def test_a_line_excuses_what_it_names(names: str, test: str, broke: list[str], excused: bool) -> None:
     assert KnownFailure(1, names, "why").excuses(test, broke) is excused
+
+
+def test_a_test_is_excused_only_if_all_that_it_broke_is_listed() -> None:
+    known = [KnownFailure(1, "LOD-07", "accepts it"), KnownFailure(2, "LOD-08", "loses it")]
+
+    assert excuse(known, "test_x.py::test_y", ["LOD-07"]) == "accepts it"
+    assert excuse(known, "test_x.py::test_y", ["LOD-07", "LOD-08"]) == "accepts it; loses it"
+    assert excuse(known, "test_x.py::test_y", ["LOD-07", "LOD-06"]) is None
+    assert excuse(known, "test_x.py::test_y", []) is None
+    by_name = KnownFailure(3, "test_x.py::test_y", "races")
+    assert excuse([*known, by_name], "test_x.py::test_y", ["LOD-06"]) == "races"

@@ -96,6 +96,16 @@ def test_a_run_that_left_examples_out_calls_nothing_stale() -> None:
     assert (verdict.exit_code, verdict.known[0]["state"]) == (CONFORMS, "not_run")
 
 
+def test_a_store_that_was_asked_for_and_is_missing_is_no_success() -> None:
+    verdict = judge([PASSED], ["local"], missing_stores=["moto"])
+
+    assert verdict.exit_code == NOTHING_TESTED and "moto" in verdict.because
+
+
+def test_a_selection_is_called_one() -> None:
+    assert "in a selection of the tests" in judge([PASSED], ["local"], whole=False).because
+
+
 def test_a_known_failure_that_was_not_run_is_not_stale() -> None:
     verdict = judge([record_of("passed", ids=("LOD-08",), proved=("LOD-08",))], ["local"], [
         KnownFailure(1, "LOD-07", "why")

@@ -81,6 +81,13 @@ def test_what_an_engine_does_not_offer_is_said_loudly_and_is_no_success(tmp_path
     assert report_in(tmp_path)["summary"]["requirements"]["passed"] == 0
 
 
+def test_an_engine_that_does_not_do_what_it_declares_fails() -> None:
+    done = touchstone("run", "--engine", f"{ENGINES}:DodgesMerges", "--suite", "MRG", "--profile", "quick")
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "or what it said that it has" in done.stdout
+
+
 def test_known_failures_are_run_and_a_stale_one_fails_the_run_by_name(tmp_path: Path) -> None:
     known = tmp_path / "known.txt"
     known.write_text("EXP-02 it sorts by chance\n", encoding="utf-8")
