@@ -66,6 +66,14 @@ class Model:
         """An empty graph, for a schema as its text."""
         return cls(compile_schema(text))
 
+    def copy(self) -> Self:
+        """The same graph once more: what happens to one of them does not happen to the other."""
+        twin = type(self).__new__(type(self))
+        twin._commits = dict(self._commits)
+        twin._branches = dict(self._branches)
+        twin._new_ids = self._new_ids
+        return twin
+
     @property
     def schema(self) -> Schema:
         """The accepted schema. No branch outlives a change of it, so all branches have the one of main [SCH-02]."""

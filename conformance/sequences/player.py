@@ -63,11 +63,15 @@ class Player:
         do(**{name: value for name, value in step.items() if name not in ("do", "handle")})
         if not self.refused:
             self.done[step["do"]] += 1
+        self._branches_made()
+        self._look_through_another_handle()
+        self.graph.audit()
+
+    def _branches_made(self) -> None:
+        """Remember the order in which the branches that are there were made."""
         there = self.graph.model.branch_list()
         self._made = [name for name in self._made if name in there]
         self._made += [name for name in there if name not in self._made and name != MAIN]
-        self._look_through_another_handle()
-        self.graph.audit()
 
     def youngest_first(self) -> list[str]:
         """The branches in an order in which each can be deleted: none before those that were made from it."""
