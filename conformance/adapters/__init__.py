@@ -5,13 +5,16 @@
 
 Three kinds: `cmd:` a driver process in any language, `python:` a class in this process, `reference` the built-in
 engine. All are one conversation, checked message by message (`conversation`), over three transports (`process`,
-`python`, `reference`). `base` says what a call can end in.
+`python`, `reference`). `base` says what a call can end in. `mutant:` is short for the `cmd:` of a deliberately broken
+engine of `fixtures.mutants`.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
 import shlex
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -67,7 +70,7 @@ class EngineSpec:
 
 
 def parse(spec: str) -> EngineSpec:
-    """Read the text that names an engine; nothing is started or imported."""
+    """Read the text that names an engine; nothing is started, and nothing of the engine is imported."""
     kind, colon, rest = spec.partition(":")
     match kind:
         case "cmd" if colon:
@@ -80,7 +83,7 @@ def parse(spec: str) -> EngineSpec:
         case "reference" if not colon:
             return EngineSpec(spec, "reference")
         case "mutant" if colon:
-            raise InvalidEngineSpec(spec, "'mutant:' is kept for deliberately broken engines, which come with a run")
+            return EngineSpec(spec, "cmd", command=_mutant(spec, rest))
         case _:
             raise InvalidEngineSpec(spec, f"'{kind}' is no kind of engine" if kind else "it is empty")
 
@@ -140,6 +143,16 @@ def _transport(
             from conformance.adapters.reference import ReferenceTransport
 
             return ReferenceTransport(env, failpoints)
+
+
+def _mutant(spec: str, name: str) -> tuple[str, ...]:
+    # Imported late: mutants know the reference, and who names another engine needs neither.
+    from fixtures.mutants import MUTANTS
+
+    if name not in MUTANTS:
+        close = difflib.get_close_matches(name, MUTANTS, n=3, cutoff=0.3) or [*MUTANTS][:3]
+        raise InvalidEngineSpec(spec, f"there is no mutant '{name}', but there are {', '.join(close)}")
+    return sys.executable, "-m", "fixtures.mutants", name
 
 
 def _split(spec: str, command: str) -> tuple[str, ...]:

@@ -125,7 +125,7 @@ class InvalidEngineSpec(ValueError):
 
     FORMS: Final = (
         "cmd:<command line> for a driver process, python:<module>:<Class> for a class in this process, "
-        "or reference for the built-in engine"
+        "reference for the built-in engine, or mutant:<name> for a deliberately broken one"
     )
 
     def __init__(self, spec: str, problem: str) -> None:

@@ -66,13 +66,23 @@ def test_a_spec_says_what_it_names() -> None:
         ("python:module", "a module and a class"),
         ("python:mod ule:Class", "a module and a class"),
         ("reference:x", "'reference' is no kind"),
-        ("mutant:no-sidecar", "kept for deliberately broken engines"),
+        ("mutant", "'mutant' is no kind"),
+        ("mutant:no-sidecars", "no mutant 'no-sidecars', but there are no-sidecar"),
+        ("mutant:", "no mutant ''"),
     ],
 )
 def test_any_other_spec_is_refused_with_the_forms_there_are(spec: str, says: str) -> None:
     with pytest.raises(InvalidEngineSpec) as refused:
         parse(spec)
     assert says in str(refused.value) and "cmd:<command line>" in str(refused.value)
+
+
+def test_a_mutant_is_the_driver_of_that_name_and_says_so() -> None:
+    engine = parse("mutant:no-sidecar")
+    assert (engine.text, engine.kind, engine.command[0]) == ("mutant:no-sidecar", "cmd", sys.executable)
+    with connect(engine, env={}) as adapter:
+        assert adapter.spec == "mutant:no-sidecar"
+        assert adapter.call("hello", {})["name"] == "mutant:no-sidecar"
 
 
 def test_errors_survive_the_way_to_another_process() -> None:
