@@ -1,8 +1,12 @@
 """`touchstone`: the command line of the kit.
 
     run            judge an engine
+    sweep          kill its writers at every request
+    race           hold one process while another works; or let many write at once
+    storm          random operations in bad weather
     smoke          check an adapter, before any verdict on the engine
     replay         repeat a failure from its trace, on any engine
+    pin            make a regression test of a trace
     requirements   what is required, and the tests behind each requirement
     audit          read a graph's bytes, whoever wrote it
     doctor         which stores and tools are here
@@ -15,7 +19,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -26,14 +29,17 @@ from rich.table import Table
 
 from conformance.adapters import InvalidEngineSpec, parse
 from conformance.audit.cli import audit_command
+from conformance.consoles import make_console, usage
 from conformance.doctor import doctor_command
 from conformance.registry import requirements
+from conformance.runner.plugin import FAULTS
 from conformance.runner.profiles import PROFILES
 from conformance.runner.session import Run, RunOptions, RunUsageError
 from conformance.runner.session import run as run_suites
-from conformance.runner.verdict import CONFORMS, USAGE
+from conformance.runner.verdict import CONFORMS
 from conformance.smoke import smoke_command
 from conformance.traces import TraceError, read_trace
+from failpoints.commands import pin_command, race_command, storm_command, sweep_command
 from fixtures.stores.catalog import STORES, UnknownStore
 
 HELP = """Find out whether an OmniGraph storage engine keeps its promises.
@@ -48,7 +54,6 @@ EngineOption = Annotated[
 ]
 StoreOption = Annotated[list[str] | None, typer.Option("--store", help=f"One of {', '.join(STORES)}; may be repeated.")]
 SHOWN_FAILURES = 20
-UNBROKEN_COLUMNS = 2000
 
 
 @app.command("run", context_settings={"allow_extra_args": True, "ignore_unknown_options": False})
@@ -57,7 +62,7 @@ def run_command(
     engine: EngineOption = "reference",
     store: StoreOption = None,
     suite: Annotated[
-        list[str] | None, typer.Option("--suite", help="A group, as in LAY or MRG; may be repeated.")
+        list[str] | None, typer.Option("--suite", help="A group, as in LAY or MRG, or faults; may be repeated.")
     ] = None,
     profile: Annotated[str, typer.Option(help=f"One of {', '.join(PROFILES)}.")] = "default",
     seed: Annotated[int, typer.Option(min=0, help="The seed of the random sequences.")] = 0,
@@ -71,11 +76,13 @@ def run_command(
 ) -> None:
     """Judge an engine: run the suites on it and say which requirements hold. What follows `--` goes to pytest."""
     console = make_console()
-    stores = tuple(dict.fromkeys(name for each in store or ["local"] for name in each.split(",")))
+    suites = tuple(each.upper() for each in suite or ())
+    usual = ["moto"] if FAULTS in suites else ["local"]
+    stores = tuple(dict.fromkeys(name for each in store or usual for name in each.split(",")))
     options = RunOptions(
         engine=engine,
         stores=stores,
-        suites=tuple(each.upper() for each in suite or ()),
+        suites=suites,
         profile=profile,
         seed=seed,
         known_failing=known_failing,
@@ -179,7 +186,10 @@ def requirements_command(
 def replay_command(
     trace: Annotated[Path, typer.Argument(help="A trace.json.")],
     engine: EngineOption = "reference",
-    store: Annotated[str, typer.Option(help=f"One of {', '.join(STORES)}.")] = "local",
+    store: Annotated[
+        str | None,
+        typer.Option(help=f"One of {', '.join(STORES)}; by default local, or for a fault where it was found."),
+    ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that one answer of the engine may take.")] = 120.0,
 ) -> None:
     """Repeat a failure on any engine, and say which requirement it breaks, and because of what."""
@@ -194,21 +204,13 @@ def replay_command(
     raise typer.Exit(code)
 
 
+app.command("sweep")(sweep_command)
+app.command("race")(race_command)
+app.command("storm")(storm_command)
+app.command("pin")(pin_command)
 app.command("smoke")(smoke_command)
 app.command("audit")(audit_command)
 app.command("doctor")(doctor_command)
-
-
-def make_console() -> Console:
-    """Lines are broken for a terminal, and left whole for a file or a pipe, where somebody searches them."""
-    is_sized = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(width=None if is_sized else UNBROKEN_COLUMNS)
-
-
-def usage(message: str) -> typer.Exit:
-    """A mistake in the request: said in words on stderr, exit code 2."""
-    Console(stderr=True).print(f"[bold red]error[/]: {escape(message)}", highlight=False)
-    return typer.Exit(USAGE)
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from rich.markup import escape
 from conformance.adapters import AdapterFault, EngineError, Unsupported
 from conformance.judge import Engine, RequirementBroken
 from conformance.registry import requirements
+from conformance.runner.plugin import FAULTS
 from conformance.runner.session import RunOptions, run, without_aws_variables
 from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_TESTED
 from conformance.sequences.player import Player
@@ -18,13 +19,20 @@ from conformance.sequences.story import line_of
 from fixtures.stores.catalog import StoreUnavailable, kind_of, running
 
 
-def replay(trace: Mapping[str, Any], *, engine: str, store: str, timeout_seconds: float, console: Console) -> int:
-    """Run a trace; the exit code is that of a run: 0 it holds here, 1 it breaks a requirement, 3, 4."""
+def replay(
+    trace: Mapping[str, Any], *, engine: str, store: str | None, timeout_seconds: float, console: Console
+) -> int:
+    """Run a trace; the exit code is that of a run: 0 it holds here, 1 it breaks a requirement, 3, 4.
+
+    A fault is made between an engine and an S3 store, by default the one that it was found on.
+    """
+    is_fault = trace["kind"] not in ("sequence", "example") or trace["test"].startswith("test_faults_")
+    store = store or (trace["store"] if is_fault else "local")
     kind_of(store)
-    broke = ", ".join(trace["broke"])
-    console.print(
-        f"a trace of '{escape(trace['test'])}' on {escape(trace['engine'])}, which broke {broke}", highlight=False
-    )
+    broke = f", which broke {', '.join(trace['broke'])}" if trace["broke"] else ""
+    console.print(f"a trace of '{escape(trace['test'])}' on {escape(trace['engine'])}{broke}", highlight=False)
+    if trace["kind"] not in ("sequence", "example"):
+        return _replay_fault(trace, engine=engine, store=store, timeout_seconds=timeout_seconds, console=console)
     if trace["kind"] == "example":
         return _run_the_test(trace, engine=engine, store=store, timeout_seconds=timeout_seconds, console=console)
     without_aws_variables()
@@ -44,6 +52,27 @@ def replay(trace: Mapping[str, Any], *, engine: str, store: str, timeout_seconds
         return COULD_NOT_RUN
     except RequirementBroken as broken:
         return _broke(broken, console)
+
+
+def _replay_fault(
+    trace: Mapping[str, Any], *, engine: str, store: str, timeout_seconds: float, console: Console
+) -> int:
+    from failpoints.replays import replay_fault
+    from failpoints.workshop import SweepBroken
+
+    without_aws_variables()
+    try:
+        ending = replay_fault(trace, engine=engine, store=store, timeout_seconds=timeout_seconds, console=console)
+    except StoreUnavailable as reason:
+        console.print(f"[bold cyan]skipped[/]: {escape(str(reason))}", highlight=False)
+        return NOTHING_TESTED
+    except (AdapterFault, Unsupported, EngineError, SweepBroken) as fault:
+        console.print(f"[bold red]could not run[/]: {escape(str(fault))}", highlight=False)
+        return COULD_NOT_RUN
+    except RequirementBroken as broken:
+        return _broke(broken, console)
+    console.print(f"[bold green]holds[/]: {escape(ending)}", highlight=False, soft_wrap=True)
+    return CONFORMS
 
 
 def _play(player: Player, trace: Mapping[str, Any], console: Console) -> int:
@@ -76,6 +105,7 @@ def _run_the_test(
         timeout_seconds=timeout_seconds,
         workers=1,
         only_test=trace["test"].partition("[")[0],
+        suites=(FAULTS,) if trace["test"].startswith("test_faults_") else (),
     )
     this = run(options, console)
     assert this.verdict is not None

@@ -1,9 +1,10 @@
 """Traces: a failure as one portable file that any engine can be asked to repeat.
 
-There are two kinds. A *sequence* holds operations that mean something by themselves: the schema, and the steps in
-order, each with the handle it went through; a replay runs exactly these, with model and auditor after each step. An
-*example* holds what a test of the suites asked and was answered, for people to read, and the name of the test: a replay
-runs the test again, because a crash that was forged on disk is not one of the engine's operations.
+A *sequence* holds operations that mean something by themselves: the schema, and the steps in order, each with the
+handle it went through; a replay runs exactly these, with model and auditor after each step. An *example* holds what a
+test of the suites asked and was answered, for people to read, and the name of the test: a replay runs the test again,
+because a crash that was forged on disk is not one of the engine's operations. A *cut*, a *pair*, a *storm* and a
+*history* come from `failpoints`: steps as well, and beside them what happened between the engine and its store.
 """
 
 from __future__ import annotations
@@ -56,14 +57,15 @@ def make_trace(found: Mapping[str, Any], *, engine: str, store: str | None, seed
     """A trace from what a failed test left: its operations, and for a sequence its schema and steps."""
     body = {
         "format": TRACE_FORMAT,
-        "kind": "sequence" if "steps" in found else "example",
+        "kind": found.get("kind") or ("sequence" if "steps" in found else "example"),
         "suite_version": importlib.metadata.version("omnigraph-touchstone"),
-        "engine": engine,
-        "store": store or "local",
-        "seed": seed,
         "faults": [],
         "schedule": [],
         **found,
+        # What the caller says of them has been cleared of secrets.
+        "engine": engine,
+        "store": store or "local",
+        "seed": seed,
     }
     check_trace(body, "this trace")
     return body

@@ -151,7 +151,10 @@ def _mutant(spec: str, name: str) -> tuple[str, ...]:
 
     if name not in MUTANTS:
         close = difflib.get_close_matches(name, MUTANTS, n=3, cutoff=0.3) or [*MUTANTS][:3]
-        raise InvalidEngineSpec(spec, f"there is no mutant '{name}', but there are {', '.join(close)}")
+        raise InvalidEngineSpec(
+            spec,
+            f"there is no mutant '{name}': did you mean {' or '.join(close)}? `python -m fixtures.mutants` lists them",
+        )
     return sys.executable, "-m", "fixtures.mutants", name
 
 

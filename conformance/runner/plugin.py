@@ -41,6 +41,8 @@ Peers = Callable[..., Engine]
 CASE = pytest.StashKey[Case]()
 ENGINES = pytest.StashKey["Engines"]()
 SUITES = Path(__file__).parents[1] / "suites"
+# The group of tests that make faults between the engine and its store.
+FAULTS = "FAULTS"
 
 
 # -- options ---------------------------------------------------------------------------------------------------------
@@ -125,7 +127,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if is_of_a_suite(item.path):
             _refuse_unnamed(item)
             own = {group_of(each) for each in ids_of(item)} | {group_of_file(item.path)}
-            chosen = (not groups or groups & own) and only in (None, short_name(item.nodeid).partition("[")[0])
+            chosen = groups & own if groups else own
+            if group_of_file(item.path) == FAULTS:
+                chosen = groups & {FAULTS}  # They take their time, and an S3 store: only who asks for them gets them.
+            chosen = chosen if only in (None, short_name(item.nodeid).partition("[")[0]) else set()
             if not chosen:
                 dropped.append(item)
                 continue
@@ -271,6 +276,17 @@ def peers(request: pytest.FixtureRequest, store: Store) -> Iterator[Peers]:
     yield start
     for each in reversed(started):
         each.close()
+
+
+@pytest.fixture(scope="session")
+def bench(request: pytest.FixtureRequest, store: Store) -> Iterator[Any]:
+    """A gate before the store, and drivers of the engine behind it, for tests that make faults."""
+    from failpoints.workshop import bench_at
+
+    config = request.config
+    engine, timeout = config.getoption("--touchstone-engine"), config.getoption("--touchstone-timeout")
+    with bench_at(store, engine, timeout_seconds=timeout) as made:
+        yield made
 
 
 @pytest.fixture

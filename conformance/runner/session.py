@@ -27,7 +27,7 @@ from conformance.judge import Engine, Hello
 from conformance.registry import requirements
 from conformance.report import write_report
 from conformance.runner.known import KnownFailingError, KnownFailure, read_known_failing
-from conformance.runner.plugin import SUITES
+from conformance.runner.plugin import FAULTS, SUITES
 from conformance.runner.profiles import PROFILES
 from conformance.runner.progress import Progression
 from conformance.runner.records import TestRecord
@@ -99,11 +99,15 @@ class RunUsageError(ValueError):
 def check_options(options: RunOptions) -> tuple[KnownFailure, ...]:
     """Refuse what cannot be run before anything is started; the known failures, read."""
     groups = {each.group for each in requirements().values()}
-    unknown = [each for each in options.suites if each.upper() not in groups | {"SEQ"}]
+    unknown = [each for each in options.suites if each.upper() not in groups | {"SEQ", FAULTS}]
     if unknown:
-        raise RunUsageError(f"there is no suite '{unknown[0]}'; there are {', '.join(sorted(groups))} and SEQ")
+        names = ", ".join(sorted(groups))
+        raise RunUsageError(f"there is no suite '{unknown[0]}'; there are {names}, SEQ and {FAULTS}")
     for name in options.stores:
         kind_of(name)
+    if FAULTS in [each.upper() for each in options.suites] and "local" in options.stores:
+        because = "a local directory has no requests that could be cut or held"
+        raise RunUsageError(f"the suite {FAULTS} needs an S3 store, such as --store moto: {because}")
     if options.report is not None:
         try:
             options.report.mkdir(parents=True, exist_ok=True)

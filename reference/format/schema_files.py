@@ -38,11 +38,7 @@ def schema_file_texts(source: str, catalog: Catalog) -> dict[str, str]:
         "schema_ir_hash": ir_hash(ir),
         "schema_identity_version": IDENTITY_VERSION,
     }
-    return {
-        SCHEMA_SOURCE_FILE: source,
-        SCHEMA_IR_FILE: pretty_json(ir),
-        SCHEMA_STATE_FILE: pretty_json(state),
-    }
+    return {SCHEMA_SOURCE_FILE: source, SCHEMA_IR_FILE: pretty_json(ir), SCHEMA_STATE_FILE: pretty_json(state)}
 
 
 def parse_state(text: str) -> SchemaState:

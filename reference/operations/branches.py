@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
+from math import ceil
 from typing import Any
 
 from ulid import ULID
@@ -221,8 +221,7 @@ def _fork(store: GraphStore, path: str, source: str | None, version: int, branch
         store.tables.fork(path, source, version, branch)
         return True
     except OmniError:
-        deadline = time.monotonic() + LEASE_SECONDS
-        while time.monotonic() < deadline:
+        for _ in range(10 * ceil(LEASE_SECONDS)):
             if branch in store.tables.branches(path):
                 return False
             pause(0.1)

@@ -13,12 +13,7 @@ from reference.schema.types import Catalog
 
 
 def export_snapshot(
-    store: GraphStore,
-    snapshot: Snapshot,
-    catalog: Catalog,
-    *,
-    types: Sequence[str] = (),
-    tables: Sequence[str] = (),
+    store: GraphStore, snapshot: Snapshot, catalog: Catalog, *, types: Sequence[str] = (), tables: Sequence[str] = ()
 ) -> Iterator[bytes]:
     """The lines of a snapshot. The filters are checked before the first line."""
     chosen = choose_tables(snapshot, types, tables)

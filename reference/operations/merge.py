@@ -48,11 +48,7 @@ _CONFLICT_KINDS: Mapping[ViolationKind, str] = {
 }
 # After the appended, the replaced and the removed rows of a table.
 _ADOPT_POINTS = ("branch_merge.adopt_after_append_pre_upsert", "branch_merge.adopt_after_upsert_pre_delete", None)
-_REWRITE_POINTS = (
-    None,
-    "branch_merge.rewrite_after_merge_pre_delete",
-    "branch_merge.rewrite_after_delete_pre_index",
-)
+_REWRITE_POINTS = (None, "branch_merge.rewrite_after_merge_pre_delete", "branch_merge.rewrite_after_delete_pre_index")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from reference.errors import Conflict, NotFound
+from reference.errors import CommitConflict, Conflict, NotFound
+from reference.format.manifest import PRIMARY_KEY_METADATA
 from reference.format.names import RECOVERY_AUDIT_DIR
 from reference.storage.tables import Tables
 
@@ -24,7 +25,7 @@ AUDIT_SCHEMA = pa.schema(
         pa.field("graph_commit_id", pa.string(), nullable=False),
         pa.field("recovery_kind", pa.string(), nullable=False),
         pa.field("recovery_for_actor", pa.string()),
-        pa.field("operation_id", pa.string(), nullable=False),
+        pa.field("operation_id", pa.string(), nullable=False, metadata=PRIMARY_KEY_METADATA),
         pa.field("sidecar_writer_kind", pa.string(), nullable=False),
         pa.field("per_table_outcomes_json", pa.string(), nullable=False),
         pa.field("created_at", pa.timestamp("us"), nullable=False),
@@ -57,16 +58,16 @@ class AuditRow:
 
 
 def append_audit(tables: Tables, row: AuditRow) -> None:
-    """Record a recovery. The first one creates the table; of two that do so at once, one appends to the other's."""
-    record = row.to_json()
+    """Record a recovery. Of two that record one operation at once, one is refused, here or by the store [REC-19]."""
+    record = {**row.to_json(), "created_at": datetime.now(UTC).replace(tzinfo=None)}
     record["per_table_outcomes_json"] = json.dumps(record.pop("outcomes"), separators=(",", ":"))
-    record["created_at"] = datetime.now(UTC).replace(tzinfo=None)
     rows = pa.Table.from_pylist([record], schema=AUDIT_SCHEMA)
-    if not tables.exists(RECOVERY_AUDIT_DIR):
-        with contextlib.suppress(Conflict):  # Another recovery may have created it a moment ago.
-            tables.create(RECOVERY_AUDIT_DIR, AUDIT_SCHEMA)
-    handle = tables.open_latest(RECOVERY_AUDIT_DIR, None)
-    tables.commit(RECOVERY_AUDIT_DIR, None, tables.stage_append(handle, rows), row.operation_id)
+    with contextlib.suppress(Conflict):  # The first recovery creates the table; all others find it there.
+        tables.create(RECOVERY_AUDIT_DIR, AUDIT_SCHEMA)
+    merge = tables.open_latest(RECOVERY_AUDIT_DIR, None).merge_insert("operation_id").when_not_matched_insert_all()
+    done = tables.run(RECOVERY_AUDIT_DIR, lambda: merge.conflict_retries(0).use_index(False).execute(rows))
+    if not done["num_inserted_rows"]:
+        raise CommitConflict(RECOVERY_AUDIT_DIR, f"operation {row.operation_id} has its row already", retryable=True)
 
 
 def read_audit(tables: Tables, operation_id: str | None = None) -> list[AuditRow]:

@@ -334,8 +334,9 @@ def _restore(store: GraphStore, sidecar: Sidecar, table: Observed) -> TableEntry
 
 def _settle(store: GraphStore, sidecar: Sidecar, state: ManifestState, observed: list[Observed]) -> AuditRow:
     """HEADs and pins agree and are past the intent: say which way it went, and clean up."""
-    forward = sidecar.writer_kind not in STRICT_KINDS + ("BranchMerge",) or all(
-        published is not None and not _made_by_other(store, sidecar, table.pin, published.version)
+    loose = sidecar.writer_kind not in STRICT_KINDS + ("BranchMerge",)
+    forward = all(
+        loose if published is None else not _made_by_other(store, sidecar, table.pin, published.version)
         for table in observed
         for published in [_published_result(state, table.pin)]
     )

@@ -330,9 +330,16 @@ class Tables:
 
     def fork(self, path: str, source: str | None, version: int, branch: str) -> None:
         """A branch of a table, from a version of another branch. Its versions go on from that number."""
-        with translated(f"branch '{branch}' of {path}"):
-            main = self.open_latest(path, None)
-            main.create_branch(branch, (source, version), storage_options=self._storage_options)
+        try:
+            with translated(f"branch '{branch}' of {path}"):
+                main = self.open_latest(path, None)
+                main.create_branch(branch, (source, version), storage_options=self._storage_options)
+        except Conflict as error:
+            # Lance puts the ref last, over files that only one process can have made. Who comes so far and finds a ref
+            # of the same origin has put it, and the answer got lost.
+            origin = [self.branches(path).get(branch, {}).get(name) for name in ("parent_branch", "parent_version")]
+            if error.code != "already_exists" or origin != [source, version]:
+                raise
         self.forget(branch, path)
 
     def drop_branch(self, path: str, branch: str) -> None:

@@ -67,7 +67,7 @@ def test_a_spec_says_what_it_names() -> None:
         ("python:mod ule:Class", "a module and a class"),
         ("reference:x", "'reference' is no kind"),
         ("mutant", "'mutant' is no kind"),
-        ("mutant:no-sidecars", "no mutant 'no-sidecars', but there are no-sidecar"),
+        ("mutant:no-sidecars", "no mutant 'no-sidecars': did you mean no-sidecar"),
         ("mutant:", "no mutant ''"),
     ],
 )

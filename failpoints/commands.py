@@ -1,0 +1,396 @@
+"""The commands of `touchstone` that make faults: sweep, race, storm and pin.
+
+Exit codes are those of a run: 0 nothing is wrong, 1 a requirement was broken, 2 usage, 3 the engine or its adapter
+could not run, 4 nothing was tried. What is heavy is imported by the command that needs it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from conformance.adapters import AdapterFault, EngineError, InvalidEngineSpec, Unsupported, parse
+from conformance.consoles import make_console, usage
+from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_TESTED
+from fixtures.stores.catalog import STORES, UnknownStore
+from fixtures.stores.moto import StoreUnavailable
+
+EngineOption = Annotated[
+    str, typer.Option("--engine", help="cmd:<command line>, python:<module>:<Class>, mutant:<name>, or reference.")
+]
+StoreOption = Annotated[str, typer.Option("--store", help=f"An S3 store: {', '.join(set(STORES) - {'local'})}.")]
+JobsOption = Annotated[
+    int | None,
+    typer.Option("--jobs", min=1, help="Processes that try at the same time; by default as the cores allow."),
+]
+TracesOption = Annotated[Path, typer.Option("--traces", help="Where the trace of everything that is wrong is written.")]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", min=0.1, help="Seconds that one answer of the engine may take.")
+]
+TRACES: Final = Path("traces")
+EXIT_INTERRUPTED: Final = 130
+_INTERRUPTED: Final[list[bool]] = []
+
+
+def sweep_command(
+    engine: EngineOption = "reference",
+    store: StoreOption = "moto",
+    writer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--writer",
+            help="A writer such as merge, or several: load, mutate, branches, merges, schema-apply, maintenance, all "
+            "(which is the default, and takes long). May be repeated.",
+        ),
+    ] = None,
+    double: Annotated[
+        str, typer.Option(help="Crashes inside recovery: shapes (each kind of recovery once), all, or none.")
+    ] = "shapes",
+    jobs: JobsOption = None,
+    traces: TracesOption = TRACES,
+    timeout: TimeoutOption = 120.0,
+) -> None:
+    """Kill a writer at every durable request that it makes, and judge what it leaves."""
+    from failpoints.cuts.cell import CellResult
+    from failpoints.cuts.show import show_cell, summary
+    from failpoints.cuts.sweep import DOUBLES, SweepOptions, sweep
+    from failpoints.cuts.traces import name_of, trace_of
+    from failpoints.writers import UnknownWriter, writers_called
+
+    if double not in DOUBLES:
+        raise usage(f"--double is one of {', '.join(DOUBLES)}, not '{double}'")
+    with _refusals(UnknownWriter):
+        parse(engine)
+        writers = writers_called(_names(writer))
+    options = SweepOptions(engine=engine, store=store, double=double, timeout_seconds=timeout)
+    console = make_console()
+    found: list[CellResult] = []
+    refused = _Refusals(console)
+    began = time.monotonic()
+    with _running(console), _progress(console, "cells") as advance:
+        for result in sweep(writers, options, jobs=jobs or default_jobs()):
+            if isinstance(result, CellResult):
+                found.append(result)
+                show_cell(result, console)
+                advance(result.wrong is not None)
+                if result.wrong is not None:
+                    _write(traces, name_of(result), trace_of(result), engine, store, console)
+            else:
+                refused.add(result)
+    wrong = [f"{result.writer} {result.cut}: {', '.join(result.wrong[0])}" for result in found if result.wrong]
+    if found:
+        console.print(summary(found))
+        _say_rate(console, len(found), "cells", time.monotonic() - began)
+    reached = sum(result.reached for result in found)
+    raise typer.Exit(_verdict(console, reached, wrong, "cells", refused))
+
+
+def race_command(
+    engine: EngineOption = "reference",
+    store: StoreOption = "moto",
+    pairs: Annotated[
+        list[str] | None,
+        typer.Option("--pairs", help="Names of pairs, or all, the default: two drivers, one held at each request."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="At most so many schedules of a pair in each direction.")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="A history instead: so many processes write at once.")
+    ] = None,
+    writes: Annotated[
+        int | None, typer.Option(min=1, help="Of a history: so many calls of each process; 50 by default.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of a history: its seed; 0 by default.")] = None,
+    mixed: Annotated[
+        bool, typer.Option("--mixed", help="Of a history: branches, merges and optimize as well.")
+    ] = False,
+    kill_every: Annotated[
+        int | None, typer.Option(min=1, help="Of a history: about one of so many calls has its process killed.")
+    ] = None,
+    jobs: JobsOption = None,
+    traces: TracesOption = TRACES,
+    timeout: TimeoutOption = 120.0,
+) -> None:
+    """Hold one driver at each of its requests while another does its work; or let many write at once."""
+    with _refusals():
+        parse(engine)
+    if processes is None and (mixed or any(each is not None for each in (writes, seed, kill_every))):
+        raise usage("--writes, --seed, --mixed and --kill-every are for a history: say with --processes how many write")
+    if processes is not None and pairs:
+        raise usage("--pairs and --processes are two different races: give one of them")
+    console = make_console()
+    if processes is not None:
+        profile = "mixed" if mixed else "writes"
+        code = _history(
+            console, engine, store, processes, writes or 50, seed or 0, profile, kill_every, traces, timeout
+        )
+        raise typer.Exit(code)
+    from failpoints.pairs.pairs import UnknownPair, pairs_called
+    from failpoints.pairs.schedule import ScheduleResult
+    from failpoints.pairs.show import show_schedule
+    from failpoints.pairs.sweep import sweep, table_of
+
+    names = _names(pairs)
+    with _refusals(UnknownPair):
+        pairs_called(names)
+    found: list[ScheduleResult] = []
+    refused = _Refusals(console)
+    began = time.monotonic()
+    with _running(console), _progress(console, "schedules") as advance:
+        for result in sweep(
+            engine, store=store, pairs=names, limit=limit, jobs=jobs or default_jobs(), timeout_seconds=timeout
+        ):
+            if isinstance(result, ScheduleResult):
+                found.append(result)
+                show_schedule(result, console)
+                advance(result.verdict == "wrong")
+                if result.verdict == "wrong" and result.trace is not None:
+                    _write(traces, f"{result.pair}-{result.held}-{len(found)}", result.trace, engine, store, console)
+            else:
+                refused.add(result)
+    wrong = [
+        f"{result.pair}, the {result.held} held {result.hold}: {', '.join(result.ids)}"
+        for result in found
+        if result.verdict == "wrong"
+    ]
+    gaps = sum(result.verdict == "gap" for result in found)
+    if gaps:
+        console.print(f"[bold yellow]known gaps[/] of the format: {gaps} schedules, listed above", highlight=False)
+    if found:
+        console.print(table_of(found))
+        _say_rate(console, len(found), "schedules", time.monotonic() - began)
+    raise typer.Exit(_verdict(console, len(found), wrong, "schedules", refused))
+
+
+def _history(
+    console: Console,
+    engine: str,
+    store: str,
+    processes: int,
+    writes: int,
+    seed: int,
+    profile: str,
+    kill_every: int | None,
+    traces: Path,
+    timeout: float,
+) -> int:
+    from conformance.runner.session import without_aws_variables
+    from failpoints.histories.history import run_history
+    from failpoints.histories.show import lines_of
+    from fixtures.stores.catalog import running
+
+    without_aws_variables()
+    done = []
+    with _running(console), running(store) as place:
+        result = run_history(
+            engine,
+            place,
+            processes=processes,
+            writes=writes,
+            seed=seed,
+            profile=profile,
+            kill_every=kill_every,
+            console=console,
+            timeout=timeout,
+        )
+        done.append(result)
+    if not done:
+        return EXIT_INTERRUPTED
+    for line in lines_of(result):
+        console.print(escape(line), highlight=False, soft_wrap=True)
+    if result.trace is not None:
+        _write(traces, f"history-seed-{seed}", result.trace, engine, store, console)
+    if result.holds and not result.counts["acknowledged"]:
+        console.print("[bold cyan]nothing was tried[/]: not one write was acknowledged", highlight=False)
+        return NOTHING_TESTED
+    return CONFORMS if result.holds else FAILS
+
+
+def storm_command(
+    engine: EngineOption = "reference",
+    store: StoreOption = "moto",
+    seed: Annotated[int, typer.Option(min=0, help="What the steps and the weather are drawn from.")] = 0,
+    operations: Annotated[int, typer.Option(min=1, help="How many operations.")] = 200,
+    traces: TracesOption = TRACES,
+    timeout: TimeoutOption = 120.0,
+) -> None:
+    """Play random operations while requests fail, hang, get lost, and processes die."""
+    from conformance.runner.session import without_aws_variables
+    from conformance.sequences.story import line_of, script_of
+    from failpoints.storms.storm import run_storm
+    from failpoints.workshop import workshop
+
+    with _refusals():
+        parse(engine)
+    console = make_console()
+    without_aws_variables()
+    console.print(f"seed {seed}", highlight=False)
+
+    def played(step: Mapping[str, Any]) -> None:
+        console.print(escape(line_of(dict(step))), highlight=False, soft_wrap=True, style="dim")
+
+    done = []
+    with _running(console), workshop(engine, store, timeout_seconds=timeout) as (bench, place):
+        result = run_storm(bench, place, seed=seed, operations=operations, played=played)
+        done.append(result)
+    if not done:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    for name, counted in (("weather", result.weathers), ("endings", result.endings), ("done", result.done)):
+        words = ", ".join(f"{each} {number}" for each, number in sorted(counted.items()))
+        console.print(f"{name}: {words or 'none'}", highlight=False)
+    if result.failure is None:
+        console.print(
+            f"[bold green]holds[/]: {result.operations} operations in {result.graphs} graphs", highlight=False
+        )
+        raise typer.Exit(CONFORMS)
+    console.print(f"[bold red]broke {', '.join(result.failure.ids)}[/]", highlight=False)
+    console.print(f"because {escape(result.failure.because)}", highlight=False, soft_wrap=True)
+    console.print(f"after these steps:\n{escape(script_of(list(result.failure.steps)))}", highlight=False)
+    _write(traces, f"storm-seed-{seed}", result.trace(), engine, store, console, seed=seed)
+    raise typer.Exit(FAILS)
+
+
+def pin_command(
+    trace: Annotated[Path, typer.Argument(help="A trace.json.")],
+    into: Annotated[Path, typer.Option("--into", help="The folder of the test; it is made if need be.")] = Path(
+        "tests"
+    ),
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", help="The engine of the test; by default the one of the trace."),
+    ] = None,
+    store: Annotated[str | None, typer.Option(help="Where to replay it; by default where it was found.")] = None,
+) -> None:
+    """Make a regression test of a trace: the trace and a test that replays it, side by side."""
+    from conformance.traces import TraceError, read_trace
+    from failpoints.pinning import PinError, pin
+
+    with _refusals(TraceError, PinError):
+        chosen = engine or read_trace(trace)["engine"]
+        parse(chosen)
+        test = pin(trace, into, engine=chosen, store=store)
+    words = f"pinned: {test}, on the engine {chosen}\nrun it with: pytest {test}"
+    make_console().print(escape(words), highlight=False, soft_wrap=True)
+
+
+# -- what they share ---------------------------------------------------------------------------------------------------
+
+
+def default_jobs() -> int:
+    return min(os.cpu_count() or 1, 4)
+
+
+def _names(given: Iterable[str] | None) -> list[str]:
+    return [name for each in given or ["all"] for name in each.split(",") if name]
+
+
+@contextmanager
+def _refusals(*more: type[ValueError]) -> Iterator[None]:
+    kinds: tuple[type[ValueError], ...] = (InvalidEngineSpec, UnknownStore, *more)
+    try:
+        yield
+    except kinds as error:
+        raise usage(str(error)) from None
+
+
+@contextmanager
+def _running(console: Console) -> Iterator[None]:
+    """What ends a command that has begun, in words. Who interrupts it sees what was found until then."""
+    from failpoints.workshop import SweepBroken
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        _INTERRUPTED.append(True)
+        console.print("[bold yellow]interrupted[/]", highlight=False)
+    except UnknownStore as error:
+        raise usage(str(error)) from None
+    except StoreUnavailable as reason:
+        console.print(f"[bold cyan]skipped[/]: {escape(str(reason))}", highlight=False, soft_wrap=True)
+        raise typer.Exit(NOTHING_TESTED) from None
+    except (AdapterFault, Unsupported, EngineError, SweepBroken) as fault:
+        console.print(f"[bold red]could not run[/]: {escape(str(fault))}", highlight=False, soft_wrap=True)
+        raise typer.Exit(COULD_NOT_RUN) from None
+
+
+class _Refusals:
+    """What could not be tried, said once for each name."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.unsupported: set[str] = set()
+        self.failed: set[str] = set()
+
+    def add(self, refused: Any) -> None:
+        known = self.unsupported if refused.unsupported else self.failed
+        if refused.name not in known:
+            known.add(refused.name)
+            word = "[bold magenta]unsupported[/]" if refused.unsupported else "[bold red]could not be tried[/]"
+            self._console.print(f"{word} {refused.name}: {escape(refused.reason)}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _progress(console: Console, noun: str) -> Iterator[Any]:
+    """A line that says how far it is, on a terminal."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    counted = {"all": 0, "wrong": 0}
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(f"0 {noun}")
+
+        def advance(is_wrong: bool) -> None:
+            counted["all"] += 1
+            counted["wrong"] += is_wrong
+            progress.update(task, description=f"{counted['all']} {noun}, {counted['wrong']} wrong")
+
+        yield advance
+
+
+def _say_rate(console: Console, number: int, noun: str, seconds: float) -> None:
+    rate = number / seconds * 60 if seconds else 0.0
+    console.print(f"{number} {noun} in {seconds:.0f} s, {rate:.0f} a minute", highlight=False)
+
+
+def _verdict(console: Console, tried: int, wrong: list[str], noun: str, refused: _Refusals) -> int:
+    """The end of it, with everything again that is wrong; the exit code."""
+    for line in wrong:
+        console.print(f"[bold red]wrong[/] {escape(line)}", highlight=False, soft_wrap=True)
+    if wrong:
+        console.print(f"[bold red]wrong[/]: {len(wrong)} of {tried} {noun}", highlight=False)
+        return FAILS
+    if _INTERRUPTED:
+        return EXIT_INTERRUPTED
+    if refused.failed:
+        console.print(f"[bold red]could not run[/]: {', '.join(sorted(refused.failed))}", highlight=False)
+        return COULD_NOT_RUN
+    if not tried:
+        console.print(f"[bold cyan]nothing was tried[/]: no {noun}", highlight=False)
+        return NOTHING_TESTED
+    console.print(f"[bold green]holds[/]: {tried} {noun}, none wrong", highlight=False)
+    return CONFORMS
+
+
+def _write(
+    directory: Path, name: str, found: Mapping[str, Any], engine: str, store: str, console: Console, *, seed: int = 0
+) -> None:
+    from conformance.runner.session import without_secrets
+    from conformance.traces import write_trace
+
+    path = directory / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)}.json"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        write_trace(path, found, engine=without_secrets(engine), store=store, seed=seed)
+    except OSError as error:
+        console.print(f"      its trace cannot be written to {path}: {error.strerror}", highlight=False, soft_wrap=True)
+    else:
+        console.print(f"      trace: {path}", highlight=False, soft_wrap=True)

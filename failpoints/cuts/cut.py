@@ -1,0 +1,118 @@
+"""A cut: where a process is stopped, or loses an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Self, cast, get_args
+
+from failpoints.gate import Exchange, Rule
+
+Moment = Literal["before", "applied", "lost", "pre_ack", "ack"]
+MOMENTS: Final = get_args(Moment)
+AT_A_REQUEST: Final[tuple[Moment, ...]] = ("before", "applied", "lost")
+
+
+class CutError(ValueError):
+    """A cut that cannot be made: which field, and what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The n-th durable request of an operation, and the moment of the kill.
+
+    before     the request never reaches the store
+    applied    the store has done it, and the process never hears of it
+    lost       the same, but nobody dies: the process finds its connection cut, and goes on as it sees fit
+    pre_ack    the process has heard of its last request, and nobody hears of the process
+    ack        the process has answered
+    """
+
+    moment: Moment
+    nth: int = 0
+    request: str = ""
+    # How many requests of this description there are up to this one. A writer that is slow may make others between
+    # them, such as a lease that it renews, so this is how the request is found again; 0 means by its number.
+    occurrence: int = 0
+
+    @classmethod
+    def at(cls, moment: Moment, nth: int, durable: Sequence[Exchange]) -> Self:
+        """A cut at the n-th of some durable requests."""
+        request = described(durable[nth - 1])
+        occurrence = sum(described(each) == request for each in durable[:nth])
+        return cls(moment, nth, request, occurrence)
+
+    def rule(self, owner: str, action: str, when: str = "before") -> Rule:
+        """What the gate does at this request, of this owner."""
+        if not self.occurrence:
+            return Rule(action, when=when, owner=owner, durable=True, nth=self.nth)
+        verb, role, table = parts_of(self.request)
+        tables = (table,) if table else ()
+        return Rule(
+            action,
+            when=when,
+            owner=owner,
+            verbs=(verb,),
+            roles=(role,),
+            tables=tables,
+            durable=True,
+            nth=self.occurrence,
+        )
+
+    @classmethod
+    def from_json(cls, body: Any, where: str = "cut") -> Self:
+        if not isinstance(body, Mapping):
+            raise CutError(f"{where}: is no object")
+        if unknown := sorted(body.keys() - {"moment", "nth", "request", "occurrence"}):
+            raise CutError(f"{where}.{unknown[0]}: there is no such field; there are moment, nth, request, occurrence")
+        moment, nth, request = body.get("moment"), body.get("nth", 0), body.get("request", "")
+        occurrence = body.get("occurrence", 0)
+        if moment not in MOMENTS:
+            raise CutError(f"{where}.moment: {moment!r} is none of {', '.join(MOMENTS)}")
+        if not isinstance(nth, int) or isinstance(nth, bool) or (nth < 1 and moment in AT_A_REQUEST):
+            raise CutError(f"{where}.nth: {nth!r} is not the number of a request; the first is 1")
+        if not isinstance(request, str):
+            raise CutError(f"{where}.request: {request!r} is no text")
+        if not isinstance(occurrence, int) or isinstance(occurrence, bool) or occurrence < 0:
+            raise CutError(f"{where}.occurrence: {occurrence!r} is not a number of requests")
+        return cls(cast(Moment, moment), nth, request, occurrence)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"moment": self.moment, "nth": self.nth, "request": self.request, "occurrence": self.occurrence}
+
+    def __str__(self) -> str:
+        match self.moment:
+            case "before":
+                return f"before request {self.nth} ({self.request})"
+            case "applied":
+                return f"after request {self.nth} ({self.request}) was applied"
+            case "lost":
+                return f"when the answer to request {self.nth} ({self.request}) got lost"
+            case "pre_ack":
+                return "after its last request, before it answered"
+            case "ack":
+                return "after it answered"
+
+
+def described(exchange: Exchange) -> str:
+    """A request as a person names it: what it does, to which kind of object, of which table."""
+    return f"{exchange.verb} {exchange.role}" + (f" of {exchange.table}" if exchange.table else "")
+
+
+def parts_of(request: str) -> tuple[str, str, str]:
+    """Verb, role and table of a request that was described so."""
+    verb, _, rest = request.partition(" ")
+    role, _, table = rest.partition(" of ")
+    return verb, role, table
+
+
+def cuts_of(durable: Sequence[Exchange]) -> list[Cut]:
+    """Every place in which an operation can be cut that makes these durable requests."""
+    at_requests = [Cut.at(moment, nth, durable) for nth in range(1, len(durable) + 1) for moment in AT_A_REQUEST]
+    last = Cut.at("pre_ack", len(durable), durable) if durable else Cut("pre_ack")
+    return [*at_requests, last, Cut("ack")]
+
+
+def kills_of(durable: Sequence[Exchange]) -> list[Cut]:
+    """The places in which a process can be killed that makes these durable requests, short of its end."""
+    return [cut for cut in cuts_of(durable) if cut.moment in ("before", "applied")]

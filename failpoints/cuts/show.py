@@ -1,0 +1,59 @@
+"""The cut sweep for people: a line for each cell, a table for each writer, and what was wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from failpoints.cuts.cell import CellResult
+
+
+def line_of(result: CellResult) -> str:
+    """One cell on one line, as markup."""
+    verdict = "[green]ok[/]" if result.wrong is None else "[bold red]WRONG[/]"
+    if not result.reached and result.wrong is None:
+        verdict = "[yellow]not reached[/]"
+    cut = escape(str(result.cut)) + (f", then its recovery {escape(str(result.second))}" if result.second else "")
+    state = f"{result.scene or '-'}: {result.world or '?'}" + (f", {result.direction}" if result.kinds else "")
+    what = "killed" if result.killed else "cut"
+    return f"{verdict} [bold]{result.writer}[/] {what} {cut}; {escape(state)} [dim]{result.seconds:.1f} s[/]"
+
+
+def show_cell(result: CellResult, console: Console) -> None:
+    console.print(line_of(result), highlight=False, soft_wrap=True)
+    if result.wrong is not None:
+        ids, because = result.wrong
+        console.print(f"      broke {', '.join(ids)} because {escape(because)}", highlight=False, soft_wrap=True)
+
+
+def summary(results: Sequence[CellResult]) -> Table:
+    """The table per writer: how many cells, and what became of them."""
+    table = Table("writer", box=None, pad_edge=False)
+    for name in ("cells", "kills", "double", "old", "new", "forward", "back", "uploads left", "not reached", "wrong"):
+        table.add_column(name, justify="right")
+    names = list(dict.fromkeys(result.writer for result in results))
+    for name in names:
+        table.add_row(name, *_counts([result for result in results if result.writer == name]))
+    if len(names) > 1:
+        table.add_section()
+        table.add_row("all", *_counts(results))
+    return table
+
+
+def _counts(results: Sequence[CellResult]) -> list[str]:
+    counted = (
+        len(results),
+        sum(result.killed for result in results),
+        sum(result.second is not None for result in results),
+        sum(result.world in ("old", "half") for result in results),
+        sum(result.world == "new" for result in results),
+        sum(result.direction == "forward" for result in results),
+        sum(result.direction == "back" for result in results),
+        sum(result.uploads_left for result in results),
+        sum(not result.reached for result in results),
+        sum(result.wrong is not None for result in results),
+    )
+    return [str(number) for number in counted]

@@ -1,0 +1,252 @@
+"""All cells of a writer, and the writers of a sweep over several processes.
+
+First the writer runs once with nobody in its way: that shows its durable requests, and how many commits it makes. Then
+each of them is cut. A recovery that makes durable requests is cut in turn at each of those, once for every shape that
+a recovery of this writer has: two recoveries that make the same requests of the same roles have the same shape.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from conformance.adapters import AdapterFault, EngineError, Unsupported
+from conformance.judge import RequirementBroken
+from failpoints.baseline import Baseline, SetupFailed, build
+from failpoints.cuts.cell import CellResult, Crashed, crash, crash_recovery, crash_writer, judged
+from failpoints.cuts.cut import Cut, cuts_of, kills_of
+from failpoints.drivers import Driver
+from failpoints.gate import Exchange
+from failpoints.oracle import Before, commits_since, judge_init, look
+from failpoints.steps import MAINTENANCE
+from failpoints.workshop import Bench, Refused, swept_in_processes
+from failpoints.world import ACKNOWLEDGED, UNKNOWN, Ending, the_one, worlds_after
+from failpoints.writers import SCHEMA, WRITERS, Writer
+from fixtures.forge import Forge
+from fixtures.stores.catalog import Store
+
+DOUBLES = ("shapes", "all", "none")
+PAST_THE_GATE = (
+    "the driver wrote, and not one request of it came through the gate: it has to reach its store by the variable "
+    "AWS_ENDPOINT_URL_S3 that it is started with"
+)
+Shape = tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """What is swept: an engine on a store, and how far.
+
+    `double` is "shapes" for one double crash per shape of a recovery, "all" for those of every cell, "none" for none.
+    `cells` is (k, n): of every n cells of a writer the k-th, so that several processes can share them.
+    """
+
+    engine: str = "reference"
+    store: str = "moto"
+    double: str = "shapes"
+    timeout_seconds: float = 120.0
+    cells: tuple[int, int] = (0, 1)
+
+
+def sweep_writer(bench: Bench, store: Store, writer: Writer, options: SweepOptions) -> Iterator[CellResult | Refused]:
+    """The cells of one writer, one after the other."""
+    number, of = options.cells
+    if writer.step["do"] == "init":
+        yield from sweep_init(bench, store, writer, lambda durable: cuts_of(durable)[number::of])
+        return
+    missing = lacking(bench, writer)
+    if missing:
+        yield Refused(writer.name, f"the engine does not declare {', '.join(missing)}", unsupported=True)
+        return
+    swept = SweptWriter.prepared(bench, store, writer, double=options.double)
+    for cut in cuts_of(swept.count())[number::of]:
+        yield from swept.cell(cut)
+
+
+def lacking(bench: Bench, writer: Writer) -> list[str]:
+    """The operations of a writer that the engine does not have."""
+    driver = bench.drivers.take()
+    try:
+        return [each for each in writer.needs if not driver.engine.supports(each)]
+    finally:
+        bench.drivers.done(driver)
+
+
+class SweptWriter:
+    """The sweep of one writer: its baseline, and the shapes of recovery that were seen."""
+
+    def __init__(self, bench: Bench, baseline: Baseline, writer: Writer, double: str) -> None:
+        self.bench = bench
+        self.baseline = baseline
+        self.writer = writer
+        self.double = double
+        self.commits = 1
+        self.shapes: set[Shape] = {()}
+
+    @classmethod
+    def prepared(
+        cls, bench: Bench, store: Store, writer: Writer, *, schema: str = SCHEMA, double: str = "shapes"
+    ) -> SweptWriter:
+        """Have a driver build the graph."""
+        driver = bench.drivers.take()
+        try:
+            baseline = build(driver.engine, store.fresh_root(), store.env, writer.setup, schema=schema)
+        finally:
+            bench.drivers.done(driver)
+        return cls(bench, baseline, writer, double)
+
+    def count(self) -> tuple[Exchange, ...]:
+        """Run the step with nobody in its way: its durable requests."""
+        crashed, before = crash_writer(self.bench, self.baseline, self.writer, None)
+        if crashed.ending.kind != ACKNOWLEDGED:
+            raise SetupFailed(f"{self.writer.name} itself ended {crashed.ending}, with nobody in its way")
+        self.commits = _commits_made(before)
+        if not crashed.durable and self.writer.step["do"] not in MAINTENANCE:
+            raise SetupFailed(PAST_THE_GATE)
+        return crashed.durable
+
+    def cell(self, cut: Cut) -> Iterator[CellResult]:
+        """One cut, and if its recovery has a new shape, every cut of that."""
+        began = time.monotonic()
+        before, crashed = self._crashed(cut)
+        result, recovery = judged(self.bench, self.writer, before, crashed, cut, began)
+        yield result
+        shape = tuple((each.verb, each.role, each.table) for each in recovery)
+        if crashed.photo is not None and (self.double == "all" or shape not in self.shapes):
+            self.shapes.add(shape)
+            for second in kills_of(recovery):
+                yield self._double(cut, second, before, crashed)
+
+    def double_at(self, cut: Cut, second: Callable[[tuple[Exchange, ...]], Cut]) -> CellResult:
+        """One double crash: `second` chooses where, of the requests that the recovery makes."""
+        before, crashed = self._crashed(cut, photographed=True)
+        _, recovery = judged(self.bench, self.writer, before, crashed, cut, time.monotonic())
+        return self._double(cut, second(recovery), before, crashed)
+
+    def _crashed(self, cut: Cut, *, photographed: bool = False) -> tuple[Before, Crashed]:
+        crashed, before = crash_writer(self.bench, self.baseline, self.writer, cut)
+        before = replace(before, commits=self.commits)
+        crashed.scene = look(before)
+        if photographed or (self.double != "none" and crashed.scene.sidecars):
+            crashed.photo = Forge(before.uri, dict(before.env)).photograph("")
+        return before, crashed
+
+    def _double(self, cut: Cut, second: Cut, before: Before, crashed: Crashed) -> CellResult:
+        assert crashed.photo is not None
+        began = time.monotonic()
+        again = crash_recovery(self.bench, before, crashed.photo, second)
+        # What is judged is the first crash: its sidecars are what the audit rows must tell of. But what a reader could
+        # see after the second one must stay.
+        assert crashed.scene is not None
+        visible = crashed.scene.published or self._is_visible(before)
+        again.ending, again.scene = crashed.ending, replace(crashed.scene, published=visible)
+        again.killed = crashed.killed
+        result, _ = judged(self.bench, self.writer, before, again, cut, began)
+        return replace(result, second=second)
+
+    def _is_visible(self, before: Before) -> bool:
+        """Whether somebody who only reads finds the step done."""
+        driver = self.bench.drivers.take()
+        try:
+            reader = driver.engine.open(before.uri, read_only=True)
+            worlds = worlds_after(before.model, before.step, Ending(UNKNOWN))
+            return the_one(reader, worlds, "a recovery that was killed", ("REC-18",)).name == "new"
+        except (EngineError, RequirementBroken):
+            return False  # Whoever cannot read it yet has not seen it; the judge will find out why.
+        finally:
+            self.bench.drivers.done(driver)
+
+
+def _commits_made(before: Before) -> int:
+    """How many commits a step has made that ran to its end, from the bytes."""
+    if before.step["do"] == "branch_delete":
+        return 0
+    return commits_since(Forge(before.uri, dict(before.env)), before)
+
+
+def sweep_init(
+    bench: Bench, store: Store, writer: Writer, chosen: Callable[[tuple[Exchange, ...]], Sequence[Cut]]
+) -> Iterator[CellResult]:
+    """An init has no baseline: every cell makes a graph of its own. `chosen` are the cuts of its durable requests."""
+
+    def run(cut: Cut | None) -> tuple[Crashed, str]:
+        uri = store.fresh_root()
+
+        def init(driver: Driver) -> Ending:
+            try:
+                driver.engine.init(uri, SCHEMA)
+            except EngineError as error:
+                return Ending(UNKNOWN, error=str(error))
+            except AdapterFault as fault:
+                return Ending(UNKNOWN, error=fault.message, broke=True)
+            return Ending(ACKNOWLEDGED)
+
+        return crash(bench, init, lambda driver: None, cut), uri
+
+    undisturbed = run(None)[0]
+    if undisturbed.ending.kind != ACKNOWLEDGED:
+        raise SetupFailed(f"init itself ended {undisturbed.ending}, with nobody in its way")
+    if not undisturbed.durable:
+        raise SetupFailed(PAST_THE_GATE)
+    for cut in chosen(undisturbed.durable):
+        began = time.monotonic()
+        crashed, uri = run(cut)
+        what = f"init was killed {cut}" if crashed.killed else f"init ended {crashed.ending} {cut}"
+        result = CellResult(writer.name, cut, killed=crashed.killed, reached=crashed.reached)
+        driver = bench.drivers.take()
+        try:
+            world = judge_init(driver.engine, uri, store.env, SCHEMA, crashed.ending, what)
+            result = replace(result, world=world.name)
+        except RequirementBroken as broken:
+            result = replace(result, wrong=(broken.ids, broken.because))
+        except AdapterFault as fault:
+            result = replace(result, wrong=(("SCH-16",), f"after {what} a driver broke down: {fault.message}"))
+        finally:
+            bench.drivers.done(driver)
+        if result.wrong is not None:
+            result = replace(result, requests=tuple(each.as_json() for each in crashed.exchanges))
+        yield replace(result, seconds=time.monotonic() - began)
+
+
+@dataclass(frozen=True)
+class Task:
+    """The cells of one writer that one process takes."""
+
+    writer: str
+    options: SweepOptions
+
+
+def tasks_of(writers: Sequence[Writer], options: SweepOptions, jobs: int) -> list[Task]:
+    """The work of a sweep: whole writers, the long ones first, or parts of each where there are few of them."""
+    parts = 1 if len(writers) >= 2 * jobs else jobs
+    return [
+        Task(writer.name, replace(options, cells=(part, parts)))
+        for writer in reversed(writers)
+        for part in range(parts)
+    ]
+
+
+def run_task(bench: Bench, store: Store, task: Task) -> Iterator[CellResult | Refused]:
+    """A task, in whatever process."""
+    try:
+        yield from sweep_writer(bench, store, WRITERS[task.writer], task.options)
+    except (SetupFailed, EngineError) as failed:
+        yield Refused(task.writer, str(failed), unsupported=False)
+    except Unsupported as missing:
+        yield Refused(task.writer, str(missing), unsupported=True)
+    except RequirementBroken as broken:
+        # Wrong before anything was cut: the step itself, or one that leads to it.
+        yield CellResult(task.writer, Cut("ack"), scene="undisturbed", wrong=(broken.ids, broken.because))
+
+
+def sweep(writers: Sequence[Writer], options: SweepOptions, *, jobs: int = 1) -> Iterator[CellResult | Refused]:
+    """All cells of all writers, as they are done."""
+    return swept_in_processes(
+        run_task,
+        tasks_of(writers, options, jobs),
+        engine=options.engine,
+        store=options.store,
+        jobs=jobs,
+        timeout_seconds=options.timeout_seconds,
+    )

@@ -1,0 +1,115 @@
+"""Cuts as values: where they are, in words, in JSON, and among the requests of another engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from failpoints.cuts.cut import Cut, CutError, cuts_of, kills_of
+from failpoints.cuts.traces import same_place
+from failpoints.gate import Exchange
+
+
+def request(number: int, role: str, table: str = "nodes/a", verb: str = "PUT") -> Exchange:
+    return Exchange(
+        number=number,
+        owner="a",
+        method="PUT",
+        verb=verb,
+        bucket="b",
+        key=f"g/{table}/x",
+        prefix="",
+        role=role,
+        table=table,
+        branch="",
+        version=None,
+        conditions=(),
+        keys=(),
+        bytes_in=1,
+        bytes_out=0,
+        status=200,
+        answered=200,
+        outcome="answered",
+        started=0.0,
+        ended=0.1,
+        listed=0,
+    )
+
+
+WRITE = tuple(
+    request(number, role, table)
+    for number, (role, table) in enumerate(
+        [
+            ("sidecar", ""),
+            ("table version", "nodes/a"),
+            ("table version", "nodes/b"),
+            ("manifest version", "__manifest"),
+        ],
+        1,
+    )
+)
+
+
+def test_every_request_is_cut_in_three_ways_and_the_end_in_two() -> None:
+    cuts = cuts_of(WRITE)
+
+    assert len(cuts) == 3 * len(WRITE) + 2
+    assert [cut.moment for cut in cuts[-2:]] == ["pre_ack", "ack"]
+    assert len(kills_of(WRITE)) == 2 * len(WRITE)
+
+
+def test_an_operation_without_durable_requests_is_only_killed_around_its_answer() -> None:
+    assert [cut.moment for cut in cuts_of(())] == ["pre_ack", "ack"]
+
+
+def test_a_cut_is_the_same_after_json() -> None:
+    for cut in cuts_of(WRITE):
+        assert Cut.from_json(cut.as_json()) == cut
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ([], "cut: is no object"),
+        ({"moment": "later"}, "cut.moment: 'later' is none of before"),
+        ({"moment": "before", "nth": 0}, "cut.nth: 0 is not the number of a request"),
+        ({"moment": "before", "nth": True}, "cut.nth: True"),
+        ({"moment": "lost", "nth": "2"}, "cut.nth: '2'"),
+        ({"moment": "ack", "request": 3}, "cut.request: 3 is no text"),
+        ({"moment": "ack", "when": "now"}, "cut.when: there is no such field"),
+        ({"moment": "lost", "nth": 1, "occurrence": -1}, "cut.occurrence: -1"),
+    ],
+)
+def test_what_is_no_cut_is_refused_by_its_field(body: Any, words: str) -> None:
+    with pytest.raises(CutError, match=words):
+        Cut.from_json(body)
+
+
+def test_a_cut_says_where_it_is() -> None:
+    assert str(Cut.at("before", 2, WRITE)) == "before request 2 (PUT table version of nodes/a)"
+    assert "was applied" in str(Cut.at("applied", 1, WRITE))
+    assert "got lost" in str(Cut.at("lost", 1, WRITE))
+
+
+def test_a_cut_is_found_by_what_its_request_does_however_many_others_there_are() -> None:
+    cut = Cut.at("before", 3, WRITE)
+    rule = cut.rule("a", "hold")
+
+    assert (rule.verbs, rule.roles, rule.tables, rule.nth) == (("PUT",), ("table version",), ("nodes/b",), 1)
+    assert Cut("before", 3).rule("a", "hold").nth == 3
+
+
+def test_another_engine_is_cut_at_the_request_that_does_the_same() -> None:
+    slower = (request(1, "table data"), request(2, "table data", "nodes/b"), *WRITE)
+
+    place = same_place(Cut.at("applied", 4, WRITE), slower)
+
+    assert (place.nth, place.moment, place.request) == (6, "applied", "PUT manifest version of __manifest")
+
+
+def test_an_engine_that_makes_no_such_request_is_cut_at_that_number_or_at_its_last() -> None:
+    other = (request(1, "table data"), request(2, "table data"))
+
+    assert same_place(Cut.at("before", 2, WRITE), other).nth == 2
+    assert same_place(Cut.at("before", 4, WRITE), other).nth == 2

@@ -1,0 +1,143 @@
+"""What the cut sweep is for: each of these broken engines is found at one cut, and the reference is not.
+
+One cell each, at the place that the mutant's own schedule names, so that the proof stays quick; the whole sweep is
+`touchstone sweep --engine mutant:<name>`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from conformance.replay import replay
+from conformance.runner.verdict import CONFORMS, FAILS
+from conformance.traces import read_trace, write_trace
+from failpoints.cuts.cell import CellResult
+from failpoints.cuts.cut import Cut, cuts_of, kills_of
+from failpoints.cuts.show import show_cell, summary
+from failpoints.cuts.sweep import SweptWriter
+from failpoints.cuts.traces import trace_of
+from failpoints.gate import Exchange
+from failpoints.workshop import bench_at
+from failpoints.writers import WRITERS
+from fixtures.mutants import MUTANTS
+from fixtures.stores.catalog import Store
+from fixtures.stores.moto import MotoStore
+
+Choice = Callable[[tuple[Exchange, ...]], Cut]
+
+
+def at(moment: str, role: str, place: int) -> Choice:
+    """The cut at a request of a role: the first of them is 0, the last -1."""
+
+    def choose(durable: tuple[Exchange, ...]) -> Cut:
+        cuts = [cut for cut in cuts_of(durable) if cut.moment == moment and role in cut.request]
+        return cuts[place]
+
+    return choose
+
+
+def after_the_answer(durable: tuple[Exchange, ...]) -> Cut:
+    return cuts_of(durable)[-1]
+
+
+HALF_WAY = at("applied", "table version", 0)
+BEFORE_PUBLISH = at("before", "manifest version", -1)
+# Mutant -> its writer, the cut, and the cut of the recovery if it takes two.
+FOUND_AT: dict[str, tuple[str, Choice, Choice | None]] = {
+    "no-sidecar": ("insert", BEFORE_PUBLISH, None),
+    "sidecar-after-first-commit": ("insert", HALF_WAY, None),
+    "acknowledge-before-publish": ("insert", after_the_answer, None),
+    "publish-per-table": ("insert", at("applied", "manifest version", 0), None),
+    "roll-forward-a-subset": ("insert", HALF_WAY, None),
+    "rollback-does-not-publish": ("insert", HALF_WAY, None),
+    "recovery-without-audit": ("update", BEFORE_PUBLISH, None),
+    "recovery-keeps-the-sidecar": ("update", BEFORE_PUBLISH, None),
+    "finished-write-counts-as-rolled-back": ("insert", at("applied", "manifest version", -1), None),
+    "recovery-not-idempotent": ("insert", BEFORE_PUBLISH, at("before", "sidecar", -1)),
+    "schema-apply-leaves-its-lock": ("schema-add", BEFORE_PUBLISH, None),
+    "branch-create-lost-answer-is-an-error": ("branch-create", at("lost", "manifest ref", 0), None),
+}
+
+
+def cell(engine: str, store: Store, writer: str, cut: Choice, second: Choice | None) -> CellResult:
+    with bench_at(store, engine) as bench:
+        swept = SweptWriter.prepared(bench, store, WRITERS[writer], double="none")
+        place = cut(swept.count())
+        if second is not None:
+            return swept.double_at(place, lambda recovery: _second(second, recovery))
+        (result,) = swept.cell(place)
+        return result
+
+
+def _second(second: Choice, recovery: tuple[Exchange, ...]) -> Cut:
+    assert kills_of(recovery), "the recovery makes no durable request: there is nothing to cut"
+    return second(recovery)
+
+
+@pytest.fixture
+def place(moto_store: MotoStore) -> Store:
+    return Store("moto", moto_store.env, moto_store.fresh_root, lambda uri: None)
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("mutant", FOUND_AT)
+def test_a_broken_engine_is_found_at_its_cut(place: Store, mutant: str) -> None:
+    result = cell(f"mutant:{mutant}", place, *FOUND_AT[mutant])
+
+    assert result.wrong is not None, f"{MUTANTS[mutant].sentence} Nothing was wrong with {result}"
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("mutant", FOUND_AT)
+def test_the_reference_is_sound_at_the_same_cut(place: Store, mutant: str) -> None:
+    result = cell("reference", place, *FOUND_AT[mutant])
+
+    assert result.wrong is None, result.wrong
+
+
+@pytest.mark.s3
+def test_a_cell_that_is_wrong_is_a_trace_that_replays(place: Store, tmp_path: Path) -> None:
+    writer, cut, second = FOUND_AT["sidecar-after-first-commit"]
+    result = cell("mutant:sidecar-after-first-commit", place, writer, cut, second)
+    path = tmp_path / "trace.json"
+    write_trace(path, trace_of(result), engine="mutant:sidecar-after-first-commit", store="moto", seed=0)
+
+    codes = [
+        replay(read_trace(path), engine=engine, store=None, timeout_seconds=120.0, console=Console(quiet=True))
+        for engine in ("mutant:sidecar-after-first-commit", "reference")
+    ]
+
+    assert codes == [FAILS, CONFORMS]
+    trace = json.loads(path.read_text())
+    assert trace["requests"], "the requests that led there are part of it"
+    assert "touchstone-secret" not in path.read_text()
+
+
+def test_the_summary_counts_what_became_of_the_cells() -> None:
+    cut = Cut("before", 1, "PUT sidecar")
+    results = [
+        CellResult("insert", cut, killed=True, world="old", kinds=("RolledBack",)),
+        CellResult("insert", cut, second=cut, killed=True, world="new", kinds=("RolledForward",), uploads_left=2),
+        CellResult("merge", cut, killed=True, wrong=(("REC-18",), "it is lost")),
+    ]
+    printed = io.StringIO()
+    console = Console(width=160, file=printed)
+    for result in results:
+        show_cell(result, console)
+    console.print(summary(results))
+
+    said = printed.getvalue()
+    rows = {
+        line.split()[0]: line.split()[1:]
+        for line in said.splitlines()
+        if line.startswith(("insert ", "merge ", "all "))
+    }
+    assert rows["insert"] == ["2", "2", "1", "1", "1", "1", "1", "2", "0", "0"]
+    assert rows["all"] == ["3", "3", "1", "1", "1", "1", "1", "2", "0", "1"]
+    assert "broke REC-18 because it is lost" in said

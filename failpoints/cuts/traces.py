@@ -1,0 +1,75 @@
+"""A failing cell as a trace, and the way back: any engine can be asked to die at the same place.
+
+Another engine makes other requests. The place is therefore found by what the request does, as in "the second PUT of a
+table version of nodes/…", and only if that fits nothing by its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from failpoints.cuts.cell import CellResult
+from failpoints.cuts.cut import Cut, cuts_of
+from failpoints.cuts.sweep import SweptWriter, sweep_init
+from failpoints.gate import Exchange
+from failpoints.workshop import Bench
+from failpoints.writers import SCHEMA, WRITERS, Writer
+from fixtures.stores.catalog import Store
+
+
+def trace_of(result: CellResult) -> dict[str, Any]:
+    """What a failing cell leaves, for `conformance.traces.make_trace`."""
+    writer = WRITERS[result.writer]
+    assert result.wrong is not None
+    ids, because = result.wrong
+    second = {} if result.second is None else {"second": result.second.as_json()}
+    return {
+        "kind": "cut",
+        "test": name_of(result),
+        "broke": list(ids),
+        "because": because,
+        "operations": [],
+        "schema": SCHEMA,
+        "steps": [dict(step) for step in (*writer.setup, writer.step)],
+        "fault": {"cut": result.cut.as_json(), **second},
+        "requests": list(result.requests),
+    }
+
+
+def name_of(result: CellResult) -> str:
+    """A cell as a name, also of a file."""
+    parts = [result.writer, f"{result.cut.moment}-{result.cut.nth}"]
+    if result.second is not None:
+        parts.append(f"recovery-{result.second.moment}-{result.second.nth}")
+    return "-".join(parts)
+
+
+def replay_cut(trace: Mapping[str, Any], bench: Bench, store: Store) -> CellResult:
+    """Run the one cell that a trace tells of."""
+    cut = Cut.from_json(trace["fault"].get("cut"), "trace.fault.cut")
+    second = trace["fault"].get("second")
+    double = None if second is None else Cut.from_json(second, "trace.fault.second")
+    *setup, step = trace["steps"]
+    writer = Writer(trace["test"], "of a trace", tuple(setup), step)
+    if step["do"] == "init":
+        found = list(sweep_init(bench, store, writer, chosen=lambda durable: [same_place(cut, durable)]))
+        return found[0]
+    swept = SweptWriter.prepared(bench, store, writer, schema=trace["schema"], double="none")
+    place = same_place(cut, swept.count())
+    if double is None:
+        (result,) = swept.cell(place)
+        return result
+    return swept.double_at(place, lambda recovery: same_place(double, recovery))
+
+
+def same_place(cut: Cut, durable: Sequence[Exchange]) -> Cut:
+    """The cut of a trace among the requests of the engine that is asked now."""
+    if cut.moment in ("ack", "pre_ack") or not durable:
+        return replace(cut, nth=len(durable) if cut.moment == "pre_ack" else cut.nth)
+    here = [each for each in cuts_of(tuple(durable)) if each.moment == cut.moment]
+    alike = [each for each in here if each.request == cut.request]
+    if any(each.nth == cut.nth for each in alike) or not alike:
+        return next((each for each in here if each.nth == cut.nth), here[-1])
+    return min(alike, key=lambda each: abs(each.nth - cut.nth))

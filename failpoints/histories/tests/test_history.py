@@ -1,0 +1,83 @@
+"""Real histories: processes of the reference's driver on a local directory, with and without kills."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+
+from conformance.adapters import AdapterFault
+from conformance.traces import make_trace
+from failpoints.histories import HistoryResult, Sound, make_plan, rerun, run_history
+from failpoints.histories.history import run_plan, trace_of
+from failpoints.histories.record import MAIN, History
+from failpoints.histories.show import lines_of
+from failpoints.histories.telling import Contradiction, Line
+from fixtures.stores.catalog import Store, running
+
+REFERENCE = f"cmd:{sys.executable} -m reference.cli drive"
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[Store]:
+    with running("local") as store:
+        yield store
+
+
+@pytest.mark.requirement("PUB-08", "PUB-20", "PUB-21", "LIN-06")
+def test_four_processes_leave_one_chain_and_the_exact_state(local: Store) -> None:
+    console = Console(record=True, width=120, quiet=True)
+    result = run_history(REFERENCE, local, processes=4, writes=6, seed=1, console=console)
+    assert isinstance(result.verdict, Sound), str(result.verdict)
+    assert result.counts["unknown"] == 0
+    assert result.counts["acknowledged"] + result.counts["refused"] == 24
+    assert result.counts["acknowledged"] >= 12, "so few that nothing was shown"
+    assert result.trace is None
+
+
+@pytest.mark.requirement("PUB-21", "REC-05", "REC-18")
+@pytest.mark.parametrize("reopen", [False, True], ids=["one handle each", "an open before every call"])
+def test_processes_that_are_killed_leave_nothing_half_done(local: Store, reopen: bool) -> None:
+    result = run_history(REFERENCE, local, processes=3, writes=6, seed=2, profile="mixed", kill_every=3, reopen=reopen)
+    assert isinstance(result.verdict, Sound), str(result.verdict)
+    assert result.counts["killed"] == 6
+
+
+def test_a_driver_that_does_not_start_is_no_verdict(local: Store) -> None:
+    with pytest.raises(AdapterFault):
+        run_history("cmd:./there-is-no-such-driver", local, processes=2, writes=1, seed=1)
+
+
+def test_a_trace_has_all_that_a_second_run_needs(local: Store) -> None:
+    plan = make_plan(processes=2, writes=2, seed=5)
+    history = History(plan.schema, (), {MAIN: ()}, {MAIN: ""})
+    broken = Contradiction(("PUB-20",), "something is lost")
+    made = make_trace(trace_of(plan, False, history, broken), engine="an engine", store="local", seed=plan.seed)
+    trace = json.loads(json.dumps(made))
+    assert (trace["kind"], trace["broke"], trace["because"]) == ("history", ["PUB-20"], "something is lost")
+    assert History.from_json(trace["fault"]["history"]) == history
+    again = rerun(trace, REFERENCE, local)
+    assert again.plan == plan
+    assert isinstance(again.verdict, Sound), str(again.verdict)
+
+
+def test_a_result_is_told_in_words() -> None:
+    plan = make_plan(processes=2, writes=2, seed=5)
+    line = Line("p00-001", 0, "mutate x", "ok with C1", "no commit in any chain")
+    broken = Contradiction(("PUB-20",), "a row is lost", (line,))
+    first, because, call = lines_of(HistoryResult(plan, broken, {"acknowledged": 3, "unknown": 0}, 1.25))
+    assert first == "seed 5: acknowledged 3, in 1.2 s"
+    assert because == "broke PUB-20 because a row is lost"
+    assert call == "  p00-001 (process 0) asked mutate x; answered ok with C1; no commit in any chain"
+    assert lines_of(HistoryResult(plan, Sound({}), {}, 1.25))[1].startswith("holds: one chain for each branch")
+
+
+@pytest.mark.s3
+@pytest.mark.requirement("PUB-08", "PUB-21")
+def test_processes_on_s3_leave_one_chain_and_the_exact_state() -> None:
+    with running("moto") as store:
+        result = run_plan(REFERENCE, store, make_plan(processes=3, writes=4, seed=3, profile="mixed"))
+    assert isinstance(result.verdict, Sound), str(result.verdict)

@@ -1,0 +1,28 @@
+"""Two drivers on one graph: one is held inside a storage request, the other runs, and the first goes on.
+
+pairs       which lanes meet, on which graph
+orders      in which serial orders they can have happened, by the model
+judge       whether what an engine shows is one of them
+rest        what else must be true of a graph when both are done
+gaps        races that the format leaves open, and where they may show
+stage       the graph and the processes of a pair
+schedule    one hold, run and judged
+sweep       all of them
+"""
+
+from failpoints.pairs.pairs import PAIRS, Pair, UnknownPair, pairs_called
+from failpoints.pairs.schedule import Hold, ScheduleResult
+from failpoints.pairs.sweep import counts_of, replay_pair, sweep, table_of
+
+__all__ = [
+    "PAIRS",
+    "Hold",
+    "Pair",
+    "ScheduleResult",
+    "UnknownPair",
+    "counts_of",
+    "pairs_called",
+    "replay_pair",
+    "sweep",
+    "table_of",
+]

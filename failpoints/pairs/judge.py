@@ -1,0 +1,193 @@
+"""The judge of a pair: whether what a graph shows is one of the serial orders that the endings allow.
+
+`see` takes down everything that an engine shows; `decide` holds it against the model, and is pure. The order of two
+commits of one branch is also the order of its chain, so a graph that looks right in the wrong order is not right.
+
+    both acknowledged      the graph is what one of the two orders makes of it            [PUB-01, PUB-07]
+    one refused            nothing of it is there [PUB-23], and if it was refused as anything but a conflict, the
+                           other lane has made the state that says so
+    both refused           nothing has changed: allowed, and counted apart
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from conformance.adapters import EngineError
+from conformance.judge import Handle, RequirementBroken
+from conformance.judge.blame import operation_of
+from conformance.judge.compare import first_difference
+from conformance.model import Model
+from failpoints.pairs.orders import Call, Serial, serial_orders, unknown, was_acknowledged, was_refused
+from failpoints.steps import MAIN
+
+RECOVERY_ACTOR: Final = "omnigraph:recovery"
+Lanes = Sequence[Sequence[Call]]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A branch as an engine shows it: its rows, its tables, and its commits, the oldest first."""
+
+    export: str = field(repr=False)
+    tables: frozenset[str]
+    commits: tuple[Mapping[str, Any], ...] = field(repr=False)
+
+    @property
+    def ids(self) -> list[str]:
+        return [commit["graph_commit_id"] for commit in self.commits]
+
+
+Seen = Mapping[str, Shown]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The order that was found, and the graph in that order, with everything in it that only the engine decides."""
+
+    serial: Serial
+    model: Model | None = field(repr=False)
+
+
+def see(handle: Handle, what: str) -> dict[str, Shown]:
+    """Everything that an engine shows of a graph, branch by branch."""
+    try:
+        names = handle.branch_list() if handle.engine.supports("branch_list") else [MAIN]
+        return {name: _shown(handle, name) for name in names}
+    except EngineError as error:
+        raise RequirementBroken(("PUB-21",), f"{what} the graph cannot be read: {error}") from error
+
+
+def _shown(handle: Handle, branch: str) -> Shown:
+    tables = frozenset(table["table_key"] for table in handle.snapshot(branch)["tables"])
+    return Shown(handle.export(branch), tables, tuple(handle.commits(branch)))
+
+
+def decide(model: Model | None, lanes: Lanes, seen: Seen | None, what: str) -> Decision:
+    """The serial order that the engine shows; `RequirementBroken` if there is none. `seen` is None without a graph."""
+    if seen is not None:
+        for branch, shown in seen.items():
+            _judge_chain(branch, shown, what)
+    found, differences = _found(model, lanes, seen)
+    if found is None:
+        raise _explained(model, lanes, seen, what, differences)
+    return found
+
+
+def _found(model: Model | None, lanes: Lanes, seen: Seen | None) -> tuple[Decision | None, list[str]]:
+    differences = []
+    for serial in serial_orders(model, lanes):
+        difference, told = _difference(model, serial, seen)
+        if difference is None:
+            return Decision(serial, told), []
+        differences.append(f"as {serial.order or 'neither'}, {difference}")
+    return None, list(dict.fromkeys(differences))
+
+
+def _judge_chain(branch: str, shown: Shown, what: str) -> None:
+    """One linear chain: each commit's parent is the one before it, and none is there twice [LIN-06, PUB-08]."""
+    before: Mapping[str, Any] | None = None
+    for commit in shown.commits:
+        parent = commit.get("parent_commit_id")
+        expected = None if before is None else before["graph_commit_id"]
+        if parent != expected:
+            because = f"on '{branch}' the parent of commit {commit['graph_commit_id']} is {parent}, not {expected}"
+            raise RequirementBroken(("LIN-06", "PUB-08"), f"{what} {because}")
+        before = commit
+    if len(set(shown.ids)) < len(shown.ids):
+        raise RequirementBroken(("PUB-09", "LIN-06"), f"{what} the branch '{branch}' has a commit twice")
+
+
+# -- one order against what is there ---------------------------------------------------------------------------------
+
+
+def _difference(before: Model | None, serial: Serial, seen: Seen | None) -> tuple[str | None, Model | None]:
+    """Where an engine shows something else than an order, and the model with the ids that the engine gave."""
+    if serial.model is None or seen is None:
+        same = serial.model is None and seen is None
+        return None if same else f"there is {'no' if seen is None else 'a'} graph", None
+    model = serial.model.copy()
+    if sorted(seen) != model.branch_list():
+        return f"there are the branches {sorted(seen)}, and not {model.branch_list()}", None
+    for branch, shown in seen.items():
+        model.learn_ids(branch, shown.export)
+        difference = first_difference(shown.export, model.export(branch))
+        if difference is not None:
+            return f"on the branch '{branch}' {difference}", None
+        if shown.tables != model.schema.types.keys():
+            other = sorted(shown.tables ^ model.schema.types.keys())
+            return f"the branch '{branch}' has other tables: {', '.join(other)}", None
+    difference = _difference_of_answers(serial, seen) or _difference_of_chains(before, serial, model, seen)
+    return difference, model
+
+
+def _difference_of_answers(serial: Serial, seen: Seen) -> str | None:
+    """An acknowledged call names its commit, which is in the chain, and commits are in the order of the calls."""
+    places: dict[str, list[int]] = {}
+    for number, done in enumerate(serial.done):
+        if not was_acknowledged(done.call) or done.call.step["do"] not in ("load", "mutate", "merge", "schema_apply"):
+            continue
+        answer = done.call.ending.answer
+        commit = answer.get("commit") if isinstance(answer, Mapping) else None
+        if (commit is None) != (done.commit is None):
+            words = "no commit, and it makes one" if commit is None else "a commit, and it makes none"
+            return f"the {done.call} names {words}"
+        later = serial.done[number + 1 :]
+        if commit is None or any(_ends_branch(each.call, done.branch) for each in later):
+            continue
+        if commit["graph_commit_id"] not in seen[done.branch].ids:
+            return f"the commit of the {done.call} is not on '{done.branch}'"
+        places.setdefault(done.branch, []).append(seen[done.branch].ids.index(commit["graph_commit_id"]))
+    return next(
+        (f"the commits on '{name}' stand the other way" for name, at in places.items() if at != sorted(at)), None
+    )
+
+
+def _ends_branch(call: Call, branch: str) -> bool:
+    return (call.step["do"], call.step.get("name")) == ("branch_delete", branch)
+
+
+def _difference_of_chains(before: Model | None, serial: Serial, model: Model, seen: Seen) -> str | None:
+    """As many commits as calls that make one, and more only by maintenance and recovery; the model learns all."""
+    known = (
+        set() if before is None else {each.commit_id for name in before.branch_list() for each in before.commits(name)}
+    )
+    maintained = any(done.call.is_maintenance for done in serial.done)
+    for branch, shown in seen.items():
+        meant = model.commits(branch)
+        recovered = [each for each in shown.commits if each.get("actor_id") == RECOVERY_ACTOR]
+        more = len(shown.commits) - len(meant)
+        if more < 0:
+            return f"the branch '{branch}' has {len(shown.commits)} commits, and there should be {len(meant)}"
+        if more > sum(each["graph_commit_id"] not in known for each in recovered) and not maintained:
+            return f"the branch '{branch}' has {more} commits more than were made"
+        for _ in range(more):
+            model.maintain(branch)
+        for mine, commit in zip(model.commits(branch), shown.commits, strict=True):
+            model.identify(mine, commit["graph_commit_id"], commit["manifest_version"], commit["created_at"])
+    return None
+
+
+# -- in words ----------------------------------------------------------------------------------------------------------
+
+
+def _explained(
+    model: Model | None, lanes: Lanes, seen: Seen | None, what: str, differences: Sequence[str]
+) -> RequirementBroken:
+    """What an engine has done instead, where that can be found out: which call is lost, or there although refused."""
+    ends = "; ".join(f"the {call} was {call.ending}" for lane in lanes for call in lane)
+    for suspect in (call for lane in lanes for call in lane if was_acknowledged(call) or was_refused(call)):
+        forgiven = [[unknown(call) if call is suspect else call for call in lane] for lane in lanes]
+        found, _ = _found(model, forgiven, seen)
+        if found is None:
+            continue
+        is_there = unknown(suspect) in [done.call for done in found.serial.done]
+        blamed = operation_of(suspect.step["do"], suspect.step)
+        if was_refused(suspect) and is_there:
+            return RequirementBroken(("PUB-23", blamed), f"{what} the {suspect} was refused, and is there. {ends}")
+        if was_acknowledged(suspect) and not is_there:
+            return RequirementBroken(("PUB-07", "PUB-20", blamed), f"{what} the {suspect} is lost. {ends}")
+    orders = "; ".join(differences[:3]) or "no order of them is allowed by the model"
+    return RequirementBroken(("PUB-01", "PUB-07"), f"{what} the graph is in no serial order: {orders}. {ends}")

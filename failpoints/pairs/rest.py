@@ -1,0 +1,112 @@
+"""A graph at rest: what must be true of it when two processes are done with it, whatever became of their steps.
+
+1. a read-write open works, and leaves no sidecar                       [PUB-21, REC-05]
+2. what it shows is a serial order (`judge`)
+3. the auditor finds no error in the bytes
+4. a second open recovers nothing and changes no object                 [REC-18, REC-20]
+5. a further write works on every branch, and does what it means        [PUB-21]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from conformance.adapters import EngineError
+from conformance.audit import GraphUnreadable, audit
+from conformance.judge import Engine, Handle, RequirementBroken
+from conformance.judge.blame import operation_of
+from conformance.model import Model
+from failpoints.pairs.judge import Decision, Lanes, decide, see
+from failpoints.steps import Step, branch_of, meaning_or_none
+from failpoints.world import ACKNOWLEDGED, attempt, the_one, worlds_after
+from failpoints.writers import follow_up
+from fixtures.forge import Forge
+
+SECOND_OPEN_IDS = ("REC-18", "REC-20")
+
+
+def judge_at_rest(
+    engine: Engine,
+    uri: str,
+    env: Mapping[str, str],
+    model: Model | None,
+    lanes: Lanes,
+    what: str,
+    *,
+    follow: Sequence[Step] = (),
+) -> Decision:
+    """Open, look at everything and write on; `RequirementBroken` says what does not hold."""
+    forge = Forge(uri, dict(env))
+    handle = _opened(engine, uri, lanes, what)
+    if handle is None:
+        return _without_a_graph(engine, uri, env, lanes, what)
+    left = list(forge.sidecars())
+    if left:
+        raise RequirementBroken(("REC-05", "PUB-21"), f"{what} and a read-write open there still is {left[0]}")
+    decision = decide(model, lanes, see(handle, what), what)
+    _judge_bytes(uri, env, what)
+    before = forge.listing()
+    handle.close()
+    handle = _opened_again(engine, uri, what)
+    if (now := forge.listing()) != before:
+        changed = sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
+        raise RequirementBroken(SECOND_OPEN_IDS, f"{what} a second open changes {', '.join(changed[:5])}")
+    assert decision.model is not None
+    _judge_follow_up(handle, decision.model, follow, what)
+    handle.close()
+    return decision
+
+
+def _opened(engine: Engine, uri: str, lanes: Lanes, what: str) -> Handle | None:
+    """The graph, open; None where two inits have left none."""
+    try:
+        return engine.open(uri)
+    except EngineError as error:
+        if lanes[0][0].step["do"] == "init" and error.kind == "not_found":
+            return None
+        raise RequirementBroken(("PUB-21",), f"{what} a read-write open is refused: {error}") from error
+
+
+def _opened_again(engine: Engine, uri: str, what: str) -> Handle:
+    try:
+        handle = engine.open(uri)
+    except EngineError as error:
+        raise RequirementBroken(SECOND_OPEN_IDS, f"{what} a second open is refused: {error}") from error
+    if handle.recovered:
+        raise RequirementBroken(SECOND_OPEN_IDS, f"{what} a second open recovers again: {list(handle.recovered)}")
+    return handle
+
+
+def _without_a_graph(engine: Engine, uri: str, env: Mapping[str, str], lanes: Lanes, what: str) -> Decision:
+    """Both inits were refused: then a third one works [SCH-16]."""
+    decision = decide(None, lanes, None, what)
+    call = lanes[0][0]
+    try:
+        engine.init(uri, call.step["schema"])
+    except EngineError as error:
+        raise RequirementBroken(("SCH-16",), f"{what} there is no graph, and no other can be made: {error}") from error
+    _judge_bytes(uri, env, f"{what}, and a third init")
+    return decision
+
+
+def _judge_bytes(uri: str, env: Mapping[str, str], what: str) -> None:
+    try:
+        errors = audit(uri, dict(env)).of("error")
+    except GraphUnreadable as error:
+        raise RequirementBroken(("PUB-21",), f"{what} the auditor can read no graph: {error}") from error
+    if errors:
+        ids = tuple(sorted({finding.requirement for finding in errors}))
+        words = "; ".join(f"{finding.where}: {finding.message}" for finding in errors[:3])
+        raise RequirementBroken(ids, f"{what} the auditor finds in the bytes: {words}")
+
+
+def _judge_follow_up(handle: Handle, model: Model, steps: Sequence[Step], what: str) -> None:
+    """Do further steps, the pair's own and then a write on every branch: each does what it means."""
+    for step in (*steps, *(follow_up(number, branch) for number, branch in enumerate(model.branch_list()))):
+        ending = attempt(handle, step)
+        if ending.kind == ACKNOWLEDGED:
+            then = f"{what} and {step['do']} on '{branch_of(step)}'"
+            model = the_one(handle, worlds_after(model, step, ending), then, (operation_of(step["do"], step),)).model
+        elif meaning_or_none(model, step) is not None:
+            because = f"{what} {step['do']} on '{branch_of(step)}' ended {ending}"
+            raise RequirementBroken(("PUB-21",), because)

@@ -1,0 +1,275 @@
+"""One schedule: a lane is held inside one of its storage requests, the other lane runs, and the first goes on.
+
+    with Stage(bench, store, prepare(bench, store, pair)) as stage:    # the graph of a pair, built once
+        requests = alone(stage, "first")                               # what a lane asks of the store, undisturbed
+        result = run(stage, "first", hold)                             # one schedule, judged
+
+A hold is found again by its verb, its role, its table and its number among those, and not by its place among all
+requests: a client that sends some of them at once sends them in no fixed order. Three processes play: the two lanes,
+and one that looks at the graph afterwards.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+from conformance.adapters import AdapterFault, EngineError
+from conformance.judge import Handle, RequirementBroken
+from conformance.judge.graph import DEFINITE
+from failpoints.baseline import SetupFailed
+from failpoints.gate import Exchange, Rule
+from failpoints.pairs.gaps import gap_of
+from failpoints.pairs.orders import Call, was_acknowledged, was_refused
+from failpoints.pairs.pairs import SIDES, WITHOUT_A_HANDLE, Pair, Side
+from failpoints.pairs.rest import judge_at_rest
+from failpoints.pairs.stage import Stage, is_held
+from failpoints.steps import Step
+from failpoints.world import ACKNOWLEDGED, REFUSED, UNKNOWN, Ending, attempt
+
+Verdict = Literal["ok", "gap", "wrong"]
+Moment = Literal["before", "after"]
+# How long a lane may stand still for the held one: a lease or a lock is waited for, and then the held one goes on.
+PATIENCE_SECONDS: Final = 4.0
+# The only kind of error that may leave open whether a call has happened [PUB-23].
+OUTCOME_PENDING: Final = "outcome_pending"
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A request to stand still in: the nth of its verb, role and table, and its place among all in a quiet run."""
+
+    ordinal: int
+    verb: str
+    role: str
+    nth: int
+    when: Moment = "before"
+    table: str = ""
+
+    def __str__(self) -> str:
+        where = f" of {self.table}" if self.table else ""
+        return f"{self.when} request {self.ordinal} ({self.verb} {self.role}{where}, its {self.nth}.)"
+
+    def rule(self, owner: str) -> Rule:
+        tables = (self.table,) if self.table else ()
+        return Rule(
+            "hold", when=self.when, owner=owner, verbs=(self.verb,), roles=(self.role,), tables=tables, nth=self.nth
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        body = {"ordinal": self.ordinal, "verb": self.verb, "role": self.role, "nth": self.nth, "when": self.when}
+        return {**body, "table": self.table}
+
+
+@dataclass(frozen=True)
+class ScheduleResult:
+    """What became of one schedule. `order` is A for the first lane and B for the second, as they took effect."""
+
+    pair: str
+    held: Side
+    hold: Hold
+    endings: Mapping[str, tuple[str, ...]]
+    outcome: str
+    order: str
+    verdict: Verdict
+    because: str
+    ids: tuple[str, ...]
+    gap: str | None
+    reached: bool
+    waited: bool
+    seconds: float
+    trace: Mapping[str, Any] | None = field(default=None, repr=False)
+
+
+# -- running -----------------------------------------------------------------------------------------------------------
+
+
+def alone(stage: Stage, side: Side) -> tuple[Exchange, ...]:
+    """The requests of a lane that nobody disturbs, with its graph open before."""
+    stage.begin()
+    handle = _opened(stage, side)
+    stage.crash()
+    since = stage.bench.gate.mark()
+    calls = _done(handle, stage, side)
+    for call in calls:
+        if call.ending.kind != ACKNOWLEDGED:
+            raise SetupFailed(f"the {call} ended {call.ending}, and nobody was in its way")
+    return stage.bench.gate.exchanges(stage.driver(side).owner, since)
+
+
+def holds_of(requests: Sequence[Exchange]) -> list[Hold]:
+    """Every place to stand still in: before each request, and after each that can change the store."""
+    counted: Counter[tuple[str, ...]] = Counter()
+    holds = []
+    for ordinal, each in enumerate(requests, 1):
+        # A rule without a table is for all of them, so that is how those without one are counted.
+        counted.update({(each.verb, each.role), (each.verb, each.role, each.table)})
+        kind = (each.verb, each.role, each.table) if each.table else (each.verb, each.role)
+        hold = Hold(ordinal, each.verb, each.role, counted[kind], table=each.table)
+        holds.append(hold)
+        if each.durable:
+            holds.append(replace(hold, when="after"))
+    return holds
+
+
+def run(stage: Stage, held: Side, hold: Hold) -> ScheduleResult:
+    """Run one schedule, and judge it."""
+    started = time.monotonic()
+    pair = stage.ground.pair
+    what = f"{pair.name}, the {held} lane held {hold}:"
+    stage.begin()
+    ran = _interleaved(stage, held, hold)
+    exchanges = {side: stage.bench.gate.exchanges(stage.driver(side).owner) for side in SIDES}
+    lanes = [ran.calls["first"], ran.calls["second"], *_crashed(pair)]
+    order, broken = "", _silent(stage, what)
+    if broken is None:
+        try:
+            reader = stage.driver("reader").engine
+            ground = stage.ground
+            decision = judge_at_rest(reader, stage.uri, ground.env, ground.model, lanes, what, follow=pair.follow)
+            order = decision.serial.order
+            _judge_endings(pair, lanes, what)
+        except RequirementBroken as error:
+            broken = error
+    gap = None if broken is None else gap_of(pair.name, held, hold.verb, hold.role)
+    verdict: Verdict = "ok" if broken is None else "wrong" if gap is None else "gap"
+    result = ScheduleResult(
+        pair=pair.name,
+        held=held,
+        hold=hold,
+        endings={side: tuple(str(call.ending) for call in ran.calls[side]) for side in SIDES},
+        outcome=_outcome(ran.calls),
+        order=order,
+        verdict=verdict,
+        because="" if broken is None else broken.because,
+        ids=() if broken is None else broken.ids,
+        gap=gap,
+        reached=ran.reached,
+        waited=ran.waited,
+        seconds=time.monotonic() - started,
+    )
+    return result if broken is None else replace(result, trace=_trace(pair, result, exchanges))
+
+
+@dataclass(frozen=True)
+class _Ran:
+    calls: Mapping[Side, tuple[Call, ...]]
+    reached: bool
+    waited: bool
+
+
+def _interleaved(stage: Stage, held: Side, hold: Hold) -> _Ran:
+    other: Side = "second" if held == "first" else "first"
+    handles = {side: _opened(stage, side) for side in (held, other)}
+    stage.crash()
+    armed = stage.bench.gate.arm(hold.rule(stage.driver(held).owner))
+    with ThreadPoolExecutor(2) as threads:
+        try:
+            standing = threads.submit(_done, handles[held], stage, held)
+            reached = is_held(armed, standing)
+            passing = threads.submit(_done, handles[other], stage, other)
+            waited = not _ends_within(passing, PATIENCE_SECONDS)
+        finally:
+            armed.disarm()
+        return _Ran({held: standing.result(), other: passing.result()}, reached, waited)
+
+
+def _opened(stage: Stage, side: Side) -> Handle:
+    """The handle that a lane begins with: a graph that is open, or none that is."""
+    engine = stage.driver(side).engine
+    if stage.ground.pair.lane(side)[0]["do"] in WITHOUT_A_HANDLE:
+        return Handle(engine, "")
+    return engine.open(stage.uri)
+
+
+def _done(handle: Handle, stage: Stage, side: Side) -> tuple[Call, ...]:
+    """Do the steps of a lane, whatever becomes of them."""
+    steps = stage.ground.pair.lane(side)
+    return tuple(Call(side, number, step, _attempted(handle, stage.uri, step)) for number, step in enumerate(steps))
+
+
+def _attempted(handle: Handle, uri: str, step: Step) -> Ending:
+    if step["do"] != "init":
+        return attempt(handle, {**step, "uri": uri} if step["do"] == "open" else step)
+    try:
+        handle.engine.init(uri, step["schema"])
+        return Ending(ACKNOWLEDGED)
+    except EngineError as error:
+        return Ending(REFUSED if error.kind in DEFINITE else UNKNOWN, error=str(error))
+    except AdapterFault as fault:
+        return Ending(UNKNOWN, error=fault.message)
+
+
+def _ends_within(lane: Future[Any], seconds: float) -> bool:
+    try:
+        lane.exception(timeout=seconds)
+    except TimeoutError:
+        return False
+    return True
+
+
+def _crashed(pair: Pair) -> list[tuple[Call, ...]]:
+    """The step that somebody died in: nobody knows its end before the lanes begin."""
+    return [] if pair.crash is None else [(Call("crashed", 0, pair.crash, Ending(UNKNOWN)),)]
+
+
+# -- judging -----------------------------------------------------------------------------------------------------------
+
+
+def _silent(stage: Stage, what: str) -> RequirementBroken | None:
+    """A process that died, or gave no answer in time: every call ends, whoever is in its way [PUB-21]."""
+    broken = None
+    for side in SIDES:
+        try:
+            stage.driver(side).engine.call("hello")
+        except AdapterFault as fault:
+            stage.replace(side)
+            broken = RequirementBroken(("PUB-21",), f"{what} the {side} lane came to no end: {fault.message}")
+    return broken
+
+
+def _judge_endings(pair: Pair, lanes: Sequence[Sequence[Call]], what: str) -> None:
+    """Nothing has failed, so each call is done, refused, or left to a recovery; some must all be done."""
+    for call in (call for lane in lanes for call in lane if call.lane in SIDES and not was_acknowledged(call)):
+        if pair.both:
+            raise RequirementBroken(("PUB-08",), f"{what} both must commit, and the {call} was {call.ending}")
+        if call.ending.kind == UNKNOWN and not str(call.ending.error).startswith(f"{OUTCOME_PENDING}/"):
+            raise RequirementBroken(("PUB-21",), f"{what} no typed conflict is what the {call} ended in: {call.ending}")
+
+
+def _outcome(calls: Mapping[Side, Sequence[Call]]) -> str:
+    """What the two heard: `both done`, `one refused`, `both refused` or `unknown`."""
+    if any(call.ending.kind == UNKNOWN for lane in calls.values() for call in lane):
+        return "unknown"
+    refused = sum(all(was_refused(call) for call in lane) for lane in calls.values())
+    if refused == 2:
+        return "both refused"
+    return "one refused" if any(was_refused(call) for lane in calls.values() for call in lane) else "both done"
+
+
+def _trace(pair: Pair, result: ScheduleResult, exchanges: Mapping[Side, Sequence[Exchange]]) -> dict[str, Any]:
+    """Everything that is needed to look at a schedule, and to run it again: for `conformance.traces.make_trace`."""
+    lanes = pair.as_json()
+    schema, setup = lanes.pop("schema"), lanes.pop("setup")
+    requests = sorted((each for side in SIDES for each in exchanges[side]), key=lambda each: each.number)
+    return {
+        "kind": "pair",
+        "test": f"{pair.name}, the {result.held} held {result.hold}",
+        "broke": list(result.ids),
+        "because": result.because,
+        "operations": [],
+        "schema": schema,
+        "steps": setup,
+        "fault": {
+            **lanes,
+            "held": result.held,
+            "hold": result.hold.as_json(),
+            "endings": {side: list(endings) for side, endings in result.endings.items()},
+            "gap": result.gap,
+        },
+        "requests": [each.as_json() for each in requests],
+    }

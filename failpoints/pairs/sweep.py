@@ -1,0 +1,181 @@
+"""The pair sweep: every pair, in both directions, at every request that can be held.
+
+    for result in sweep("reference", store="moto", pairs=["all"], jobs=2):
+        ...
+    console.print(table_of(results))
+
+The unit of work is a pair in one direction: its graph is built once and put back for each schedule. `limit` bounds the
+schedules of a unit; then each kind of request is held once before any is held twice, and writes before reads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from conformance.adapters import EngineError, Unsupported
+from conformance.judge import RequirementBroken
+from failpoints.baseline import SetupFailed
+from failpoints.pairs.pairs import SIDES, Pair, Side, pairs_called
+from failpoints.pairs.schedule import Hold, ScheduleResult, alone, holds_of, run
+from failpoints.pairs.stage import Stage, prepare
+from failpoints.workshop import Bench, Refused, swept_in_processes
+from fixtures.stores.catalog import Store
+
+TIMEOUT_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A pair in one direction: which lane is held, and at how many requests at most."""
+
+    pair: Pair
+    held: Side
+    limit: int | None = None
+
+
+def sweep(
+    engine: str,
+    *,
+    store: str = "moto",
+    pairs: Sequence[str] = ("all",),
+    limit: int | None = None,
+    jobs: int = 1,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> Iterator[ScheduleResult | Refused]:
+    """Run the schedules of pairs, in `jobs` processes; results as they come."""
+    units = [Unit(pair, held, limit) for pair in pairs_called(pairs) for held in SIDES]
+    yield from swept_in_processes(
+        run_unit, units, engine=engine, store=store, jobs=jobs, timeout_seconds=timeout_seconds
+    )
+
+
+def run_unit(bench: Bench, store: Store, unit: Unit) -> Iterator[ScheduleResult | Refused]:
+    """The schedules of one unit."""
+    try:
+        missing = _missing(bench, unit.pair)
+        if missing:
+            yield Refused(unit.pair.name, f"the engine has no {', '.join(missing)}", True)
+            return
+        with Stage(bench, store, prepare(bench, store, unit.pair)) as stage:
+            for hold in chosen(holds_of(alone(stage, unit.held)), unit.limit):
+                yield run(stage, unit.held, hold)
+    except (SetupFailed, EngineError) as error:
+        yield Refused(unit.pair.name, str(error), False)
+    except RequirementBroken as broken:
+        yield Refused(unit.pair.name, f"the set-up breaks {', '.join(broken.ids)}: {broken.because}", False)
+    except Unsupported as error:
+        yield Refused(unit.pair.name, str(error), True)
+
+
+def _missing(bench: Bench, pair: Pair) -> list[str]:
+    driver = bench.drivers.take()
+    try:
+        return [each for each in pair.needs if not driver.engine.supports(each)]
+    finally:
+        bench.drivers.done(driver)
+
+
+def chosen(holds: Sequence[Hold], limit: int | None) -> list[Hold]:
+    """At most so many holds, in order; a third of them after a request, if there are as many."""
+    if limit is None or len(holds) <= limit:
+        return list(holds)
+    after = _one_of_each_kind([hold for hold in holds if hold.when == "after"], limit // 3)
+    writes = {(hold.verb, hold.role) for hold in holds if hold.when == "after"}
+    before = [hold for hold in holds if hold.when == "before"]
+    taken = [*_one_of_each_kind(before, limit - len(after), writes), *after]
+    return sorted(taken, key=lambda hold: (hold.ordinal, hold.when == "after"))
+
+
+def _one_of_each_kind(
+    holds: Sequence[Hold], limit: int, first: Collection[tuple[str, str]] = frozenset()
+) -> list[Hold]:
+    """Each kind of request once before any of them twice; some verbs and roles come before all others."""
+    met: Counter[tuple[str, str, str]] = Counter()
+    ranked = []
+    for place, hold in enumerate(holds):
+        kind = hold.verb, hold.role, hold.table
+        met[kind] += 1
+        ranked.append((met[kind], (hold.verb, hold.role) not in first, place))
+    return [holds[place] for *_, place in sorted(ranked)[:limit]]
+
+
+def check_pair(fault: Mapping[str, Any]) -> None:
+    """Refuse the `fault` of a trace that is no schedule: a ValueError that names the field."""
+    for name, kind in (("name", str), ("sentence", str), ("first", list), ("second", list), ("both", bool),
+                       ("follow", list), ("held", str), ("hold", dict)):  # fmt: skip
+        if not isinstance(fault.get(name), kind):
+            raise ValueError(f"trace.fault.{name}: {fault.get(name)!r} is no {kind.__name__}")
+    if fault["held"] not in SIDES:
+        raise ValueError(f"trace.fault.held: {fault['held']!r} is none of {', '.join(SIDES)}")
+    fields = {"ordinal": int, "verb": str, "role": str, "nth": int, "when": str, "table": str}
+    for name, value in fault["hold"].items():
+        if not isinstance(value, fields.get(name, ())):
+            raise ValueError(f"trace.fault.hold.{name}: {value!r} does not fit; there are {', '.join(fields)}")
+    for name in ("ordinal", "verb", "role", "nth"):
+        if name not in fault["hold"]:
+            raise ValueError(f"trace.fault.hold.{name}: is missing")
+
+
+def replay_pair(trace: Mapping[str, Any], bench: Bench, store: Store) -> ScheduleResult:
+    """Run the one schedule of a trace again, on whatever engine the bench has."""
+    fault = trace["fault"]
+    pair = Pair.from_json({**fault, "schema": trace["schema"], "setup": trace["steps"]})
+    with Stage(bench, store, prepare(bench, store, pair)) as stage:
+        return run(stage, fault["held"], Hold(**fault["hold"]))
+
+
+# -- in numbers --------------------------------------------------------------------------------------------------------
+
+# A schedule is in exactly one of the columns from `serial AB` to `wrong`. Counted as well: those that waited for the
+# held lane, and those in which the request that was to be held never came.
+COLUMNS = (
+    "schedules",
+    "serial AB",
+    "serial BA",
+    "conflicts",
+    "both refused",
+    "other",
+    "gaps",
+    "wrong",
+    "waited",
+    "not reached",
+)
+
+
+def counts_of(results: Iterable[ScheduleResult]) -> dict[str, dict[str, int]]:
+    """How the schedules of each pair ended."""
+    counts: dict[str, dict[str, int]] = {}
+    for result in results:
+        row = counts.setdefault(result.pair, dict.fromkeys(COLUMNS, 0))
+        row["schedules"] += 1
+        row["waited"] += result.waited
+        row["not reached"] += not result.reached
+        row[_column(result)] += 1
+    return counts
+
+
+def _column(result: ScheduleResult) -> str:
+    if result.verdict != "ok":
+        return "gaps" if result.verdict == "gap" else "wrong"
+    if result.outcome == "both refused":
+        return "both refused"
+    if result.outcome == "one refused":
+        return "conflicts"
+    return f"serial {result.order}" if result.order in ("AB", "BA") else "other"
+
+
+def table_of(results: Iterable[ScheduleResult]) -> Table:
+    """The counts as a table, one row per pair and one for all of them."""
+    counts = counts_of(results)
+    table = Table(title="pairs", show_footer=True)
+    table.add_column("pair", footer="all")
+    for column in COLUMNS:
+        table.add_column(column, justify="right", footer=str(sum(row[column] for row in counts.values())))
+    for name, row in counts.items():
+        table.add_row(name, *(str(row[column]) for column in COLUMNS))
+    return table

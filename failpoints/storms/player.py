@@ -1,0 +1,129 @@
+"""Performs steps in bad weather: the engine is asked while the gate misbehaves, and judged when it is calm again.
+
+A step that the weather leaves open is settled by the read-write open of whoever comes next: the same process, or a new
+one if the weather killed it. Steps that only read are done in calm weather, as in any sequence.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from conformance.adapters import EngineError
+from conformance.judge import Handle, RequirementBroken
+from conformance.judge.blame import operation_of
+from conformance.sequences.player import MAIN, NEEDS, Player, Step
+from failpoints.drivers import Driver, killed_when_held
+from failpoints.gate import Rule
+from failpoints.steps import branch_of
+from failpoints.storms.weather import Weather, drawn
+from failpoints.workshop import Bench
+from failpoints.world import UNKNOWN, Ending, attempt, the_one, worlds_after
+from fixtures.stores.catalog import Store
+
+STORMY: Final = (
+    "load", "mutate", "merge", "branch_create", "branch_delete", "schema_apply", "optimize", "ensure_indices", "cleanup"
+)  # fmt: skip
+
+
+class StormPlayer(Player):
+    """One graph in bad weather. A step that has its weather with it gets that, another what the seed draws."""
+
+    def __init__(self, bench: Bench, store: Store, schema: str, *, seed: int | None) -> None:
+        self._bench = bench
+        self._seed = seed
+        self._driver: Driver = bench.drivers.take()
+        self.weathers: Counter[str] = Counter()
+        self.endings: Counter[str] = Counter()
+        super().__init__(self._driver.engine, store.fresh_root, store.env, schema)
+
+    def close(self) -> None:
+        """Give the driver back."""
+        self._bench.drivers.done(self._driver)
+
+    def play(self, step: Step) -> None:
+        weather = self._weather_of(step)
+        if step["do"] not in STORMY or weather.is_calm or not self.engine.supports(*NEEDS.get(step["do"], ())):
+            super().play({name: value for name, value in step.items() if name != "weather"})
+            return
+        self.steps.append({**step, "weather": weather.as_json()})
+        asked = {name: value for name, value in step.items() if name not in ("handle", "weather")}
+        if asked["do"] == "ensure_indices" and branch_of(asked) not in self.graph.model.branch_list():
+            return
+        handle = self._handles[self._writer(step.get("handle", 0))]
+        ending, killed = self._in(weather, lambda: attempt(handle, asked))
+        self.endings[ending.kind] += 1
+        self._settle(asked, handle, ending, killed)
+
+    def _weather_of(self, step: Step) -> Weather:
+        if "weather" in step:
+            return Weather.from_json(step["weather"])
+        if self._seed is None:
+            return Weather()
+        return drawn(random.Random(f"{self._seed}/{len(self.steps)}"))
+
+    # -- bad weather ---------------------------------------------------------------------------------------------------
+
+    def _in(self, weather: Weather, work: Callable[[], Ending]) -> tuple[Ending, bool]:
+        """Work while the weather lasts; how it ended, and whether the process was killed."""
+        gate, owner = self._bench.gate, self._driver.owner
+        armed = [gate.arm(_owned(rule, owner)) for rule in weather.rules]
+        for rule in weather.rules:
+            self.weathers[rule.action] += 1
+        try:
+            if weather.kill is None:
+                return work(), False
+            held = gate.arm(weather.kill.rule(owner, "hold", "before" if weather.kill.moment == "before" else "after"))
+            armed.append(held)
+            ending, killed = killed_when_held(self._driver, held, work)
+            self.weathers["kill"] += killed
+            return ending, killed
+        finally:
+            for each in armed:
+                each.disarm()
+
+    # -- good weather again --------------------------------------------------------------------------------------------
+
+    def _settle(self, step: Step, handle: Handle, ending: Ending, killed: bool) -> None:
+        what = f"{step['do']} in bad weather, which ended {ending}"
+        if ending.broke and not killed:
+            raise RequirementBroken(("PUB-21",), f"nobody killed the engine, and it broke down after {what}")
+        if killed:
+            self._bench.drivers.done(self._driver)
+            self._driver = self._bench.drivers.take()
+            self.engine = self._driver.engine
+            self._handles, self._read_only = {}, set()
+        if killed or ending.kind == UNKNOWN:
+            handle = self._reopened(what)
+            self._handles[0] = handle
+        self._bench.gate.settle(self._driver.owner)
+        ids = (operation_of(step["do"], step), "PUB-23")
+        world = the_one(handle, worlds_after(self.graph.model, step, ending), what, ids)
+        self.graph.model, self.graph.handle = world.model, handle
+        self.refused = world.name != "new"
+        if not self.refused:
+            self.done[step["do"]] += 1
+        self._remember(step)
+        self._branches_made()
+        self.graph.audit()
+
+    def _reopened(self, what: str) -> Handle:
+        try:
+            return self.engine.open(self.graph.uri)
+        except EngineError as error:
+            raise RequirementBroken(("REC-18",), f"after {what} a read-write open is refused: {error}") from error
+
+    def _remember(self, step: dict[str, Any]) -> None:
+        """What a step may have removed, nobody asks for any more."""
+        if step["do"] == "schema_apply" and not self.refused:
+            self.schema = step["source"]
+            if step.get("allow_data_loss"):
+                self._collected_before = self.graph.model.head(MAIN).number
+        if step["do"] == "cleanup" or (step["do"] == "schema_apply" and step.get("allow_data_loss")):
+            self._collected_before = max(commit.number for commit in self._newest()) + 1
+
+
+def _owned(rule: Rule, owner: str) -> Rule:
+    return Rule.from_json({**rule.as_json(), "owner": owner})

@@ -1,0 +1,144 @@
+"""A storm from a seed: the state machine makes the steps, the seed the weather, and a failure is cut down."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from conformance.adapters import AdapterFault, EngineError, Unsupported
+from conformance.judge import RequirementBroken
+from conformance.sequences.machine import run_sequences
+from conformance.sequences.player import Player, Step
+from conformance.sequences.shrinking import Failure, shrink
+from conformance.sequences.vocabulary import BASE
+from failpoints.storms.player import StormPlayer
+from failpoints.workshop import Bench
+from fixtures.stores.catalog import Store
+
+# A storm is told in several graphs: one that grows for ever is slow, and starts only once.
+STEPS_PER_GRAPH: Final = 25
+REPLAYS_TO_SHRINK: Final = 40
+
+
+@dataclass
+class StormResult:
+    """What a storm was like: the steps that were done, the weather, how steps ended, and what was wrong."""
+
+    seed: int
+    operations: int = 0
+    graphs: int = 0
+    weathers: Counter[str] = field(default_factory=Counter)
+    endings: Counter[str] = field(default_factory=Counter)
+    done: Counter[str] = field(default_factory=Counter)
+    failure: Failure | None = None
+    schema: str = BASE
+
+    def trace(self) -> dict[str, Any]:
+        """What a failed storm leaves, for `conformance.traces.make_trace`."""
+        assert self.failure is not None
+        return {
+            "kind": "storm",
+            "test": f"storm-seed-{self.seed}",
+            "broke": list(self.failure.ids),
+            "because": self.failure.because,
+            "operations": [],
+            "schema": self.schema,
+            "steps": [dict(step) for step in self.failure.steps],
+        }
+
+
+def run_storm(
+    bench: Bench,
+    store: Store,
+    *,
+    seed: int,
+    operations: int,
+    played: Callable[[Step], object] = lambda step: None,
+    replays: int = REPLAYS_TO_SHRINK,
+) -> StormResult:
+    """Play so many operations from a seed, each graph for a while, until they are done or something is wrong."""
+    result = StormResult(seed)
+    while result.operations < operations and result.failure is None:
+        steps = min(STEPS_PER_GRAPH, operations - result.operations)
+        _one_graph(bench, store, result, steps, played, replays)
+    return result
+
+
+def _one_graph(
+    bench: Bench, store: Store, result: StormResult, steps: int, played: Callable[[Step], object], replays: int
+) -> None:
+    number = result.seed * 1000 + result.graphs
+    result.graphs += 1
+    told = Told(bench, store, BASE, seed=number, played=played)
+    waiting = [told]
+
+    def start() -> Player:
+        if not waiting:
+            # Hypothesis wants to see a failure a second time. In this weather nothing comes twice.
+            raise Over
+        return waiting.pop()
+
+    try:
+        run_sequences(start, number=number, sequences=1, steps=steps)
+    except Exception:
+        if told.failure is None:
+            raise
+    finally:
+        told.close()
+    _count(result, told)
+    if told.failure is not None and not isinstance(told.failure, RequirementBroken):
+        raise told.failure
+    if told.failure is not None:
+        failed = Failure(tuple(told.steps), told.failure.ids, told.failure.because)
+        result.failure = _shortest(bench, store, failed, replays)
+
+
+def _shortest(bench: Bench, store: Store, failed: Failure, replays: int) -> Failure:
+    """The fewest steps that still fail so; all of them where that cannot be found out."""
+    players: list[StormPlayer] = []
+
+    def start() -> Player:
+        for player in players:
+            player.close()
+        players[:] = [StormPlayer(bench, store, BASE, seed=None)]
+        return players[0]
+
+    try:
+        return shrink(start, failed, replays=replays)
+    except (AdapterFault, EngineError, Unsupported):
+        return failed
+    finally:
+        for player in players:
+            player.close()
+
+
+def _count(result: StormResult, player: StormPlayer) -> None:
+    result.operations += max(1, len(player.steps))
+    result.weathers += player.weathers
+    result.endings += player.endings
+    result.done += player.done
+
+
+class Over(Exception):
+    """A storm that has passed does not come back."""
+
+
+class Told(StormPlayer):
+    """A player that tells of each step before it is played, and remembers what it failed with."""
+
+    def __init__(
+        self, bench: Bench, store: Store, schema: str, *, seed: int | None, played: Callable[[Step], object]
+    ) -> None:
+        self._played = played
+        self.failure: Exception | None = None
+        super().__init__(bench, store, schema, seed=seed)
+
+    def play(self, step: Step) -> None:
+        self._played(step)
+        try:
+            super().play(step)
+        except Exception as error:
+            self.failure = error
+            raise

@@ -1,0 +1,134 @@
+"""Storms: the weather is a plain value drawn from a seed, and whoever misbehaves in it is found."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from conformance.judge import RequirementBroken
+from conformance.replay import replay
+from conformance.runner.verdict import CONFORMS, FAILS
+from conformance.traces import read_trace
+from failpoints.gate import RuleError
+from failpoints.storms.player import StormPlayer
+from failpoints.storms.storm import run_storm
+from failpoints.storms.weather import Weather, WeatherError, drawn
+from failpoints.workshop import bench_at
+from failpoints.writers import CREATE, PEOPLE, SCHEMA, insert, insert_edge, mutate
+from fixtures.stores.catalog import Store
+from fixtures.stores.moto import MotoStore
+
+LOST_ACK = Path(__file__).parents[3] / "fixtures" / "traces" / "lost-ack-on-publish.json"
+
+
+@pytest.fixture
+def place(moto_store: MotoStore) -> Store:
+    return Store("moto", moto_store.env, moto_store.fresh_root, lambda uri: None)
+
+
+def test_a_seed_draws_the_same_weather_every_time_and_all_kinds_in_the_long_run() -> None:
+    first = [drawn(random.Random(f"7/{number}")) for number in range(200)]
+
+    assert first == [drawn(random.Random(f"7/{number}")) for number in range(200)]
+    kinds = {rule.action for weather in first for rule in weather.rules}
+    assert kinds == {"cut", "refuse", "answer", "delay"}
+    assert any(weather.kill for weather in first) and any(weather.is_calm for weather in first)
+
+
+def test_a_weather_is_the_same_after_json() -> None:
+    for number in range(100):
+        weather = drawn(random.Random(number))
+        assert Weather.from_json(weather.as_json()) == weather
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "words"),
+    [
+        ([], WeatherError, "weather: is no object"),
+        ({"rain": 1}, WeatherError, "weather.rain: there is no such field"),
+        ({"rules": {}}, WeatherError, "weather.rules: is no list"),
+        ({"rules": [{"action": "explode"}]}, RuleError, "action"),
+        ({"kill": {"moment": "before", "nth": 0}}, ValueError, "weather.kill.nth"),
+    ],
+)
+def test_what_is_no_weather_is_refused_by_its_field(body: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        Weather.from_json(body)
+
+
+@pytest.mark.s3
+def test_the_reference_holds_in_a_short_storm(place: Store) -> None:
+    with bench_at(place, "reference") as bench:
+        result = run_storm(bench, place, seed=1, operations=8)
+
+    assert result.failure is None, result.failure
+    assert result.operations >= 8 and result.weathers
+
+
+# Mutant -> the steps, the last of them in its weather.
+STORMS: dict[str, list[dict[str, Any]]] = {
+    "lost-publish-is-a-conflict": [
+        {
+            **mutate(insert("Person", name="dan"), insert_edge("Knows", "ann", "bob")),
+            "weather": {
+                "rules": [
+                    {"action": "cut", "roles": ["manifest version"], "verbs": ["PUT"]},
+                    {"action": "answer", "status": 503, "roles": ["manifest version"], "verbs": ["HEAD"], "times": 5},
+                ]
+            },
+        }
+    ],
+    "branch-create-lost-answer-is-an-error": [
+        {**CREATE, "weather": {"rules": [{"action": "cut", "roles": ["manifest ref"], "verbs": ["PUT"]}]}}
+    ],
+    "sidecar-failure-is-ignored": [
+        {
+            **mutate(insert("Person", name="dan")),
+            "weather": {
+                "rules": [{"action": "answer", "status": 403, "verbs": ["PUT"], "roles": ["sidecar"]}],
+                "kill": {"moment": "before", "nth": 1, "request": "PUT manifest version", "occurrence": 1},
+            },
+        }
+    ],
+}
+
+
+def play(engine: str, place: Store, steps: list[dict[str, Any]]) -> StormPlayer:
+    with bench_at(place, engine) as bench:
+        player = StormPlayer(bench, place, SCHEMA, seed=None)
+        try:
+            for step in [dict(PEOPLE), *steps]:
+                player.play(step)
+        finally:
+            player.close()
+    return player
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("mutant", STORMS)
+def test_a_broken_engine_is_found_in_its_weather(place: Store, mutant: str) -> None:
+    with pytest.raises(RequirementBroken):
+        play(f"mutant:{mutant}", place, STORMS[mutant])
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("mutant", STORMS)
+def test_the_reference_is_sound_in_the_same_weather(place: Store, mutant: str) -> None:
+    player = play("reference", place, STORMS[mutant])
+
+    assert sum(player.weathers.values()) >= 1
+
+
+@pytest.mark.s3
+def test_a_lost_acknowledgement_of_a_publish_replays_from_its_trace() -> None:
+    trace = read_trace(LOST_ACK)
+
+    def run(engine: str) -> int:
+        return replay(trace, engine=engine, store=None, timeout_seconds=120.0, console=Console(quiet=True))
+
+    assert run("reference") == CONFORMS
+    assert run(trace["engine"]) == FAILS, "and the engine that it was found on still breaks it"

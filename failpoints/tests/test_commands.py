@@ -1,0 +1,128 @@
+"""`touchstone sweep`, `race`, `storm`, `pin` and the replay of faults, through the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from conformance.cli import app
+from failpoints.pinning import check_pinned
+
+LOST_ACK = Path(__file__).parents[2] / "fixtures" / "traces" / "lost-ack-on-publish.json"
+
+
+def touchstone(*args: str) -> Result:
+    return CliRunner().invoke(app, [*args], env={"COLUMNS": "250"})
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["sweep", "--writer", "poet"], "there is no writer 'poet'; there are init, load-append"),
+        (["sweep", "--double", "thrice"], "--double is one of shapes, all, none, not 'thrice'"),
+        (["sweep", "--engine", "nonsense"], "'nonsense' names no engine"),
+        (["sweep", "--engine", "mutant:nobody"], "mutant:nobody"),
+        (["sweep", "--store", "cloud"], "cloud"),
+        (["race", "--pairs", "cat-dog"], "there is no pair 'cat-dog'"),
+        (["storm", "--engine", "nonsense"], "'nonsense' names no engine"),
+        (["run", "--suite", "faults", "--store", "local"], "the suite FAULTS needs an S3 store"),
+        (["pin", "nowhere.json"], "nowhere.json: cannot be read"),
+    ],
+)
+def test_a_mistake_in_the_request_is_said_in_words(args: list[str], words: str) -> None:
+    result = touchstone(*args)
+
+    assert result.exit_code == 2, result.output
+    assert words in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("command", ["sweep", "storm"])
+def test_a_local_directory_has_no_requests_to_be_cut(command: str) -> None:
+    result = touchstone(command, "--store", "local")
+
+    assert result.exit_code == 4
+    assert "a local directory has no requests to be cut" in result.output
+
+
+def test_a_driver_that_does_not_start_is_no_verdict() -> None:
+    result = touchstone("sweep", "--engine", "cmd:./there-is-no-such-driver", "--writer", "insert", "--jobs", "1")
+
+    assert result.exit_code == 3
+    assert "there is no command" in result.output
+
+
+@pytest.mark.s3
+def test_a_sweep_over_several_processes_says_a_line_for_each_cell_and_counts_them(tmp_path: Path) -> None:
+    traces = tmp_path / "traces"
+
+    result = touchstone("sweep", "--writer", "branch-create", "--jobs", "2", "--traces", str(traces))
+
+    assert result.exit_code == 0, result.output
+    cells = [line for line in result.output.splitlines() if line.startswith("ok branch-create")]
+    assert len(cells) == 11
+    assert "holds: 11 cells, none wrong" in result.output
+    assert not traces.exists(), "nothing was wrong, so nothing is written"
+
+
+@pytest.mark.s3
+def test_what_is_wrong_is_a_trace_and_exit_code_1(tmp_path: Path) -> None:
+    result = touchstone(
+        "sweep", "--engine", "mutant:branch-create-lost-answer-is-an-error", "--writer", "branch-create", "--jobs", "1",
+        "--traces", str(tmp_path),
+    )  # fmt: skip
+
+    assert result.exit_code == 1, result.output
+    (first, *_) = sorted(tmp_path.glob("*.json"))
+    trace = json.loads(first.read_text())
+    assert trace["kind"] == "cut" and trace["broke"] and trace["requests"]
+    assert f"trace: {first}" in result.output
+
+
+def test_a_trace_is_pinned_as_a_test_beside_it_and_never_over_another(tmp_path: Path) -> None:
+    result = touchstone("pin", str(LOST_ACK), "--into", str(tmp_path / "tests"), "--engine", "cmd:./my driver")
+
+    assert result.exit_code == 0, result.output
+    test = tmp_path / "tests" / "test_pinned_lost_ack_on_publish.py"
+    compile(test.read_text(), str(test), "exec")
+    assert 'check_pinned(TRACE, engine="cmd:./my driver", store=None)' in test.read_text()
+    again = touchstone("pin", str(LOST_ACK), "--into", str(tmp_path / "tests"))
+    assert again.exit_code == 2
+    assert "is there already" in again.stderr
+
+
+@pytest.mark.s3
+def test_a_pinned_test_passes_where_it_holds_and_fails_in_words_where_it_does_not() -> None:
+    check_pinned(LOST_ACK, engine="reference", store=None)
+
+    with pytest.raises(AssertionError, match="broke PUB-23"):
+        check_pinned(LOST_ACK, engine="mutant:lost-publish-is-a-conflict", store=None)
+
+
+def spoilt(tmp_path: Path, **changes: Any) -> Path:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({**json.loads(LOST_ACK.read_text()), **changes}))
+    return path
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"kind": "cut"}, "'fault' is a required property"),
+        ({"kind": "cut", "fault": {"cut": {"moment": "soon"}}}, "trace.fault.cut.moment: 'soon' is none of"),
+        ({"kind": "earthquake"}, "'earthquake' is not one of"),
+        (
+            {"steps": [{"do": "load", "records": [], "weather": {"rules": [{"action": "x"}]}}]},
+            "weather.rules[0].action",
+        ),
+    ],
+)
+def test_a_malformed_trace_is_refused_with_the_field_named(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    result = touchstone("replay", str(spoilt(tmp_path, **changes)))
+
+    assert result.exit_code == 2, result.output
+    assert words in " ".join(result.stderr.split())

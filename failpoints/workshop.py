@@ -1,0 +1,179 @@
+"""Where faults are tried: a store, a gate before it, and drivers behind the gate; one of each in every process.
+
+    with workshop("cmd:./my-driver", "moto") as (bench, store): ...
+
+Sweeps are many small trials that do not depend on each other. `swept_in_processes` divides them among processes and
+hands the results out as they come. A process that breaks down ends the sweep: what it had not tried would be missing.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.context import SpawnProcess
+from multiprocessing.queues import Queue
+from typing import Any, Final, TypeVar
+
+from conformance.adapters import AdapterFault, EngineError, Unsupported
+from conformance.runner.session import without_aws_variables
+from failpoints.drivers import Drivers
+from failpoints.gate import Gate
+from failpoints.nursery import quickened
+from fixtures.stores.catalog import Store, StoreUnavailable, kind_of, running
+
+_ENDPOINT: Final = "AWS_ENDPOINT_URL_S3"
+_LOOK_SECONDS: Final = 1.0
+_END_SECONDS: Final = 20.0
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+class SweepBroken(Exception):
+    """A sweep that could not go on: the engine's adapter broke down, or a process of the sweep did."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A gate before a store, and drivers behind it."""
+
+    gate: Gate
+    drivers: Drivers
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Something that could not be tried, and why: the engine lacks an operation, or its graph could not be made."""
+
+    name: str
+    reason: str
+    unsupported: bool
+
+
+def check_store(name: str) -> None:
+    """Refuse a store that has no requests to be cut, before anything is started."""
+    kind = kind_of(name)
+    if name == "local":
+        message = "faults are made between an engine and an S3 store; a local directory has no requests to be cut"
+        raise StoreUnavailable(f"{message}: give --store moto")
+    reason = kind.missing()
+    if reason is not None:
+        raise StoreUnavailable(f"the store '{name}' cannot run here: {reason}")
+
+
+@contextmanager
+def workshop(engine: str, store: str, *, timeout_seconds: float = 120.0) -> Iterator[tuple[Bench, Store]]:
+    """A store, a gate and drivers, until the block ends."""
+    check_store(store)
+    with running(store) as place, bench_at(place, engine, timeout_seconds=timeout_seconds) as bench:
+        yield bench, place
+
+
+@contextmanager
+def bench_at(store: Store, engine: str, *, timeout_seconds: float = 120.0) -> Iterator[Bench]:
+    """A gate and drivers at a store that is running."""
+    with (
+        quickened(engine) as process,
+        Gate(store.env[_ENDPOINT]) as gate,
+        Drivers(gate, process, store.env, timeout_seconds=timeout_seconds) as drivers,
+    ):
+        yield Bench(gate, drivers)
+
+
+def swept_in_processes(
+    run: Callable[[Bench, Store, Task], Iterator[Result]],
+    tasks: Sequence[Task],
+    *,
+    engine: str,
+    store: str,
+    jobs: int,
+    timeout_seconds: float,
+) -> Iterator[Result]:
+    """The results of all tasks, in the order in which they are ready. `run` is a function of a module."""
+    check_store(store)
+    if jobs <= 1:
+        with workshop(engine, store, timeout_seconds=timeout_seconds) as (bench, place):
+            for task in tasks:
+                yield from run(bench, place, task)
+        return
+    context = multiprocessing.get_context("spawn")
+    waiting, results = context.Queue(), context.Queue()
+    for each in (*tasks, *[None] * jobs):
+        waiting.put(each)
+    arguments = (run, waiting, results, engine, store, timeout_seconds)
+    processes = [context.Process(target=_work, args=arguments) for _ in range(jobs)]
+    for process in processes:
+        process.start()
+    is_over = False
+    try:
+        yield from _gathered(processes, results)
+        is_over = True
+    finally:
+        _end(processes, waiting, results, is_over=is_over)
+
+
+def _gathered(processes: list[SpawnProcess], results: Queue[Any]) -> Iterator[Any]:
+    working = len(processes)
+    while working:
+        try:
+            kind, value = results.get(timeout=_LOOK_SECONDS)
+        except queue.Empty:
+            ended = [process for process in processes if process.exitcode is not None]
+            if len(ended) > len(processes) - working:
+                raise SweepBroken(f"a process of the sweep ended with {ended[-1].exitcode} before its work") from None
+            continue
+        match kind:
+            case "result":
+                yield value
+            case "done":
+                working -= 1
+            case "broken":
+                raise SweepBroken(value)
+
+
+def _end(processes: list[SpawnProcess], *queues: Queue[Any], is_over: bool) -> None:
+    """Let processes that are done leave by themselves, and end the others."""
+    for process in processes:
+        process.join(_END_SECONDS if is_over else 0)
+        if process.is_alive():
+            process.terminate()
+            process.join(_END_SECONDS)
+        if process.is_alive():
+            process.kill()
+            process.join()
+    for each in queues:
+        each.close()
+        each.cancel_join_thread()
+
+
+def _leave(*_: object) -> None:
+    raise SystemExit(0)
+
+
+def _work(
+    run: Callable[[Bench, Store, Any], Iterator[Any]],
+    waiting: Queue[Any],
+    results: Queue[Any],
+    engine: str,
+    store: str,
+    timeout_seconds: float,
+) -> None:
+    """The program of one process of a sweep."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The process that gathers decides when it ends.
+    signal.signal(signal.SIGTERM, _leave)
+    without_aws_variables()
+    try:
+        with workshop(engine, store, timeout_seconds=timeout_seconds) as (bench, place):
+            while (task := waiting.get()) is not None:
+                for result in run(bench, place, task):
+                    results.put(("result", result))
+        results.put(("done", None))
+    except (AdapterFault, EngineError, Unsupported, StoreUnavailable) as fault:
+        results.put(("broken", str(fault)))
+    except Exception:
+        results.put(("broken", traceback.format_exc()))

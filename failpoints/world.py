@@ -1,0 +1,203 @@
+"""Worlds: what a graph may be after a step whose end nobody knows, and which of these it turns out to be.
+
+A step that was acknowledged has happened. One that was refused for good has not. One that was cut off, or ended in an
+error that leaves it open, has happened whole or not at all [PUB-01, PUB-23]. So there are at most two worlds, and the
+engine's answers must be those of one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from conformance.adapters import AdapterFault, EngineError
+from conformance.judge import Handle, RequirementBroken
+from conformance.judge.blame import operation_of
+from conformance.judge.compare import first_difference
+from conformance.judge.graph import DEFINITE
+from conformance.model import Model, Refusal
+from conformance.model.merge import Commit
+from failpoints.steps import MAIN, Meaning, Step, ask, branch_of, mean
+
+ACKNOWLEDGED: Final = "acknowledged"
+REFUSED: Final = "refused"
+UNKNOWN: Final = "unknown"
+RECOVERY_ACTOR: Final = "omnigraph:recovery"
+# Steps whose answer names their commit, if they make one.
+COMMITTING: Final = ("load", "mutate", "merge", "schema_apply")
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a step ended for whoever asked for it."""
+
+    kind: str
+    answer: Any = None
+    error: str | None = None
+    # Whether the engine gave no answer at all: it broke down, or was killed.
+    broke: bool = False
+
+    def __str__(self) -> str:
+        return self.kind if self.error is None else f"{self.kind} ({self.error})"
+
+
+@dataclass(frozen=True)
+class World:
+    """One thing that the graph may be: as it was, or with a step done to it. `commit_id` is the step's, if known."""
+
+    name: str
+    model: Model
+    step: Step | None = None
+    commit_id: str | None = None
+
+
+def attempt(handle: Handle, step: Step) -> Ending:
+    """Ask for a step, and say how it ended."""
+    try:
+        return Ending(ACKNOWLEDGED, ask(handle, step))
+    except EngineError as error:
+        return Ending(REFUSED if error.kind in DEFINITE else UNKNOWN, error=str(error))
+    except AdapterFault as fault:
+        return Ending(UNKNOWN, error=fault.message, broke=True)
+
+
+def worlds_after(model: Model, step: Step, ending: Ending) -> list[World]:
+    """What a graph may be after a step that ended so; the old world first."""
+    try:
+        meaning = mean(model, step)
+    except Refusal as refusal:
+        if ending.kind == ACKNOWLEDGED:
+            because = f"{step['do']} was done, and should be refused as {refusal.kind}: {refusal.message}"
+            raise RequirementBroken((operation_of(step["do"], step),), because) from None
+        return [World("old", model)]
+    match ending.kind:
+        case "acknowledged":
+            commit_id = _commit_id(ending.answer)
+            if step["do"] in COMMITTING and (commit_id is None) != (meaning.commit is None):
+                because = f"{step['do']} answered {'no' if commit_id is None else 'a'} commit, and it makes "
+                raise RequirementBroken(("LIN-02", "LIN-03"), because + ("none" if meaning.commit is None else "one"))
+            return [World("new", model, step, commit_id)]
+        case "refused":
+            return [World("old", model), *_half(model, step)]
+    return [World("old", model), World("new", model, step), *_half(model, step)]
+
+
+def _commit_id(answer: Any) -> str | None:
+    commit = answer.get("commit") if isinstance(answer, dict) else None
+    return None if commit is None else str(commit["graph_commit_id"])
+
+
+def _half(model: Model, step: Step) -> list[World]:
+    """A load that makes its branch is two operations, and the first may have happened alone [LOD-12]."""
+    if step["do"] != "load" or step.get("base") is None or branch_of(step) in model.branch_list():
+        return []
+    return [World("half", model, {"do": "branch_create", "name": branch_of(step), "source": step["base"]})]
+
+
+def the_one(handle: Handle, worlds: Sequence[World], what: str, ids: tuple[str, ...]) -> World:
+    """The world that the engine shows, with everything in it that only the engine could decide, and no step left."""
+    exports = exported(handle, what, ids)
+    differences = []
+    for world in worlds:
+        found = _compared(handle, world, exports)
+        if isinstance(found, Model):
+            return World(world.name, found)
+        differences.append(f"it is not the {world.name} state: {found}")
+    raise RequirementBroken(ids, f"after {what}, {'; and '.join(differences)}")
+
+
+def exported(handle: Handle, what: str, ids: tuple[str, ...]) -> dict[str, str]:
+    """The export of every branch."""
+    try:
+        names = handle.branch_list() if handle.engine.supports("branch_list") else [MAIN]
+        return {name: handle.export(name) for name in names}
+    except EngineError as error:
+        raise RequirementBroken(ids, f"after {what} the graph cannot be read: {error}") from error
+
+
+def _compared(handle: Handle, world: World, exports: dict[str, str]) -> Model | str:
+    """The model of the world as the engine has named everything in it, or where the engine shows something else."""
+    meaning = Meaning(world.model) if world.step is None else mean(world.model, world.step)
+    model = meaning.model
+    if sorted(exports) != model.branch_list():
+        return f"there are the branches {sorted(exports)}, and not {model.branch_list()}"
+    if meaning.commit is not None and world.step is not None:
+        model.learn_ids(branch_of(world.step), exports[branch_of(world.step)])
+    for branch, text in exports.items():
+        difference = first_difference(text, model.export(branch))
+        if difference is not None:
+            return f"on the branch '{branch}' {difference}"
+    return _named(handle, world, meaning, exports)
+
+
+def _named(handle: Handle, world: World, meaning: Meaning, exports: dict[str, str]) -> Model | str:
+    """The same model, with the engine's names for the commits: the step's own, and those that change no row."""
+    found = {branch: handle.commits(branch) for branch in exports}
+    if meaning.commit is None or world.step is None:
+        return _maintained(meaning.model, found)
+    branch, source = branch_of(world.step), _source(world, world.step)
+    new = found[branch][len(world.model.commits(source)) :]
+    if not new:
+        return f"the branch '{branch}' has {len(found[branch])} commits, and none of them is the step's"
+    if world.commit_id is not None and world.commit_id not in [commit["graph_commit_id"] for commit in new]:
+        return f"the commit {world.commit_id}, which was answered, is not on the branch '{branch}'"
+    place = _place(handle, world, meaning, new)
+    others = [*new[:place], *new[place + 1 :]]
+    foreign = [commit for commit in others if commit.get("actor_id") not in (None, RECOVERY_ACTOR)]
+    if foreign:
+        return f"the branch '{branch}' also has a commit by {foreign[0]['actor_id']!r} that nobody has asked for"
+    model = world.model.copy()
+    if source == branch:
+        for commit in new[:place]:
+            _identify(model, model.maintain(branch), commit)
+    done = mean(model, world.step)
+    assert done.commit is not None
+    done.model.learn_ids(branch, exports[branch])
+    _identify(done.model, done.commit, new[place])
+    return _maintained(done.model, found)
+
+
+def _source(world: World, step: Step) -> str:
+    """The branch from which the step's branch goes on: itself, or the one that it is made from."""
+    branch = branch_of(step)
+    return branch if branch in world.model.branch_list() else str(step.get("base") or MAIN)
+
+
+def _place(handle: Handle, world: World, meaning: Meaning, new: list[dict[str, Any]]) -> int:
+    """Which of the new commits is the step's: the one that it answered, or the first that shows its rows."""
+    ids = [commit["graph_commit_id"] for commit in new]
+    if world.commit_id in ids:
+        return ids.index(world.commit_id)
+    if len(new) == 1:
+        return 0
+    step = world.step or {}
+    before, after = world.model.state(_source(world, step)), meaning.model.state(branch_of(step))
+    changed = [key for key in after if after[key] != before.get(key)]
+    last = {key: _read(handle, key, ids[-1]) for key in changed}
+    for place, commit_id in enumerate(ids):
+        if all(_read(handle, key, commit_id) == last[key] for key in changed):
+            return place
+    return len(ids) - 1
+
+
+def _read(handle: Handle, table_key: str, commit_id: str) -> list[dict[str, Any]]:
+    try:
+        return handle.read(table_key, commit=commit_id)
+    except EngineError:
+        return []  # The table is not there yet at that commit, or not any more.
+
+
+def _maintained(model: Model, found: dict[str, list[dict[str, Any]]]) -> Model | str:
+    """The model with the commits that change no row. An engine makes those by itself, and in nobody's name."""
+    model = model.copy()
+    for branch, commits in found.items():
+        for commit in commits[len(model.commits(branch)) :]:
+            if commit.get("actor_id") not in (None, RECOVERY_ACTOR):
+                return f"the branch '{branch}' has a commit by {commit['actor_id']!r} that is not in its rows"
+            _identify(model, model.maintain(branch), commit)
+    return model
+
+
+def _identify(model: Model, commit: Commit, engines: dict[str, Any]) -> None:
+    model.identify(commit, engines["graph_commit_id"], engines["manifest_version"], engines["created_at"])
