@@ -32,7 +32,6 @@ SHOWN: Final = {
     "merge": ("REC-08",),
     "schema-add": ("SCH-17", "SCH-18"),
     "optimize": ("OPT-01",),
-    "cleanup": ("CLN-07",),
 }
 # The request of a role, the first or the last of them, and what is done to it: where most goes wrong.
 DECISIVE: Final = (

@@ -20,8 +20,8 @@ from failpoints.workshop import Bench, Refused, SweepBroken
 from fixtures.stores.catalog import Store
 
 SCHEDULES: Final = 2
-PROCESSES: Final = 4
-WRITES: Final = 5
+PROCESSES: Final = 3
+WRITES: Final = 4
 # What a pair shows.
 SHOWN: Final = {
     "insert-insert-tables": ("PUB-08", "LIN-06"),

@@ -14,7 +14,7 @@ from failpoints.workshop import Bench
 from failpoints.writers import PEOPLE, SCHEMA, insert, insert_edge, mutate
 from fixtures.stores.catalog import Store
 
-OPERATIONS: Final = 15
+OPERATIONS: Final = 10
 REPLAYS_TO_SHRINK: Final = 10
 # Requests whose answer decides what a writer believes: the table, the publish, the sidecar.
 LOST: Final = ("table version", "manifest version", "sidecar")
