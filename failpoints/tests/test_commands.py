@@ -31,6 +31,8 @@ def touchstone(*args: str) -> Result:
         (["storm", "--engine", "nonsense"], "'nonsense' names no engine"),
         (["run", "--suite", "faults", "--store", "local"], "the suite FAULTS needs an S3 store"),
         (["pin", "nowhere.json"], "nowhere.json: cannot be read"),
+        (["race", "--seed", "3"], "are for a history: say with --processes how many write"),
+        (["race", "--pairs", "init-init", "--processes", "2"], "--pairs and --processes are two different races"),
     ],
 )
 def test_a_mistake_in_the_request_is_said_in_words(args: list[str], words: str) -> None:
@@ -89,9 +91,17 @@ def test_a_trace_is_pinned_as_a_test_beside_it_and_never_over_another(tmp_path: 
     test = tmp_path / "tests" / "test_pinned_lost_ack_on_publish.py"
     compile(test.read_text(), str(test), "exec")
     assert 'check_pinned(TRACE, engine="cmd:./my driver", store=None)' in test.read_text()
+    assert "on the engine cmd:./my driver" in result.output
     again = touchstone("pin", str(LOST_ACK), "--into", str(tmp_path / "tests"))
     assert again.exit_code == 2
     assert "is there already" in again.stderr
+
+
+def test_a_trace_is_pinned_on_the_engine_that_it_was_found_on(tmp_path: Path) -> None:
+    result = touchstone("pin", str(LOST_ACK), "--into", str(tmp_path))
+
+    assert result.exit_code == 0
+    assert 'engine="mutant:lost-publish-is-a-conflict"' in next(tmp_path.glob("*.py")).read_text()
 
 
 @pytest.mark.s3
@@ -108,21 +118,35 @@ def spoilt(tmp_path: Path, **changes: Any) -> Path:
     return path
 
 
-@pytest.mark.s3
+HOLD = {"ordinal": 1, "verb": "PUT", "role": "sidecar", "nth": 1, "where": "here"}
+PAIR = {"name": "x", "sentence": "x", "first": [], "second": [], "both": True, "follow": [], "held": "first"}
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"kind": "cut"}, "'fault' is a required property"),
         ({"kind": "cut", "fault": {"cut": {"moment": "soon"}}}, "trace.fault.cut.moment: 'soon' is none of"),
+        ({"kind": "cut", "fault": {}, "steps": []}, "trace.steps: is empty"),
         ({"kind": "earthquake"}, "'earthquake' is not one of"),
+        ({"kind": "history", "fault": {}}, "this is no plan of a history"),
+        ({"kind": "pair", "fault": {}}, "trace.fault.name: None is no str"),
+        ({"kind": "pair", "fault": {**PAIR, "hold": HOLD}}, "trace.fault.hold.where: 'here' does not fit"),
+        ({"steps": [{"do": "mutte"}]}, "trace.steps[0].do: there is no step 'mutte'"),
         (
             {"steps": [{"do": "load", "records": [], "weather": {"rules": [{"action": "x"}]}}]},
-            "weather.rules[0].action",
+            "trace.steps[0].weather.rules[0].action",
         ),
     ],
 )
-def test_a_malformed_trace_is_refused_with_the_field_named(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
-    result = touchstone("replay", str(spoilt(tmp_path, **changes)))
+@pytest.mark.parametrize("command", ["replay", "pin"])
+def test_a_malformed_trace_is_refused_with_the_field_named(
+    tmp_path: Path, command: str, changes: dict[str, Any], words: str
+) -> None:
+    into = ["--into", str(tmp_path / "tests")] if command == "pin" else []
+
+    result = touchstone(command, str(spoilt(tmp_path, **changes)), *into)
 
     assert result.exit_code == 2, result.output
     assert words in " ".join(result.stderr.split())
+    assert not (tmp_path / "tests").exists()

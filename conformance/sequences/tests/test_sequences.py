@@ -131,6 +131,12 @@ def test_a_trace_is_written_and_read_again(tmp_path: Path) -> None:
     assert (trace["kind"], trace["seed"], trace["store"], trace["steps"]) == ("sequence", 7, "moto", [OPTIMIZE])
 
 
+def test_what_a_trace_says_of_the_engine_is_what_the_caller_has_cleared_of_secrets() -> None:
+    found = {**FOUND, "engine": "cmd:env TOKEN=hunter2 ./x"}
+
+    assert make_trace(found, engine="cmd:env TOKEN=… ./x", store=None, seed=0)["engine"] == "cmd:env TOKEN=… ./x"
+
+
 def test_a_failure_without_steps_is_an_example() -> None:
     assert make_trace(FOUND, engine="reference", store=None, seed=0)["kind"] == "example"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from rich.console import Console
 from conformance.replay import replay
 from conformance.runner.verdict import CONFORMS, FAILS
 from conformance.traces import read_trace, write_trace
+from failpoints.baseline import SetupFailed
 from failpoints.cuts.cell import CellResult
 from failpoints.cuts.cut import Cut, cuts_of, kills_of
 from failpoints.cuts.show import show_cell, summary
@@ -99,6 +101,19 @@ def test_the_reference_is_sound_at_the_same_cut(place: Store, mutant: str) -> No
     result = cell("reference", place, *FOUND_AT[mutant])
 
     assert result.wrong is None, result.wrong
+
+
+@pytest.mark.s3
+def test_a_driver_that_goes_past_the_gate_is_told_so(place: Store) -> None:
+    """It writes where it was not sent: nothing can be cut, and nothing is proved by that."""
+    past = f"AWS_ENDPOINT_URL_S3={place.env['AWS_ENDPOINT_URL_S3']}"
+    engine = f"cmd:env {past} {sys.executable} -c 'from reference.driver import main; main()'"
+
+    with (
+        bench_at(place, engine) as bench,
+        pytest.raises(SetupFailed, match="not one request of it came"),
+    ):
+        SweptWriter.prepared(bench, place, WRITERS["update"], double="none").count()
 
 
 @pytest.mark.s3

@@ -1,0 +1,106 @@
+"""Which world a graph is in: what was acknowledged is there once, what was refused is not, what is open is whole."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from conformance.judge import Handle, RequirementBroken
+from conformance.model import Model
+from failpoints.steps import Step, mean
+from failpoints.world import ACKNOWLEDGED, REFUSED, UNKNOWN, Ending, the_one, worlds_after
+from failpoints.writers import CREATE, PEOPLE, SCHEMA, insert, load, mutate
+
+STEP = mutate(insert("Person", name="dan"), actor="ann")
+
+
+class Shown:
+    """An engine that shows the graph of a model, with the commits that it is told to show."""
+
+    def __init__(self, model: Model, commits: list[dict[str, Any]]) -> None:
+        self.engine = self
+        self._model = model
+        self._commits = commits
+
+    def supports(self, *operations: str) -> bool:
+        return True
+
+    def branch_list(self) -> list[str]:
+        return self._model.branch_list()
+
+    def export(self, branch: str) -> str:
+        return self._model.export(branch)
+
+    def commits(self, branch: str) -> list[dict[str, Any]]:
+        return self._commits
+
+    def read(self, table_key: str, *, commit: str) -> list[dict[str, Any]]:
+        return []
+
+
+def commit(name: str, version: int, actor: str | None = None) -> dict[str, Any]:
+    return {"graph_commit_id": name, "manifest_version": version, "created_at": version, "actor_id": actor}
+
+
+def graph() -> Model:
+    return mean(Model.from_source(SCHEMA), PEOPLE).model
+
+
+FIRST = [commit("genesis", 1), commit("people", 4)]
+ANSWERED = Ending(ACKNOWLEDGED, {"commit": {"graph_commit_id": "mine"}})
+
+
+def judged(step: Step, ending: Ending, after: Model, commits: list[dict[str, Any]]) -> str:
+    handle = cast(Handle, Shown(after, [*FIRST, *commits]))
+    return the_one(handle, worlds_after(graph(), step, ending), "it", ("PUB-01",)).name
+
+
+def test_what_was_acknowledged_is_there_with_its_commit() -> None:
+    assert judged(STEP, ANSWERED, mean(graph(), STEP).model, [commit("mine", 5, "ann")]) == "new"
+
+
+def test_what_was_left_open_has_happened_or_not() -> None:
+    assert judged(STEP, Ending(UNKNOWN), graph(), []) == "old"
+    assert judged(STEP, Ending(UNKNOWN), mean(graph(), STEP).model, [commit("any", 5, "ann")]) == "new"
+
+
+def test_a_recovery_may_add_commits_that_change_no_row() -> None:
+    back = [commit("recovery", 5, "omnigraph:recovery")]
+
+    assert judged(STEP, Ending(UNKNOWN), graph(), back) == "old"
+    done = [commit("mine", 5, "ann"), commit("recovery", 6, "omnigraph:recovery")]
+    assert judged(STEP, ANSWERED, mean(graph(), STEP).model, done) == "new"
+
+
+@pytest.mark.parametrize(
+    ("ending", "happened", "commits", "words"),
+    [
+        (ANSWERED, False, [], "not the new state"),
+        (Ending(REFUSED), True, [commit("x", 5, "ann")], "not the old state"),
+        (ANSWERED, True, [], "none of them is the step's"),
+        (ANSWERED, True, [commit("other", 5, "ann")], "which was answered, is not on the branch"),
+        (ANSWERED, True, [commit("mine", 5, "ann"), commit("again", 6, "ann")], "also has a commit by 'ann'"),
+        (Ending(UNKNOWN), False, [commit("x", 5, "ann")], "that is not in its rows"),
+        (Ending(ACKNOWLEDGED, {"commit": None}), True, [commit("x", 5, "ann")], "answered no commit, and it makes one"),
+    ],
+)
+def test_what_is_neither_is_wrong(ending: Ending, happened: bool, commits: list[Any], words: str) -> None:
+    after = mean(graph(), STEP).model if happened else graph()
+
+    with pytest.raises(RequirementBroken, match=words):
+        judged(STEP, ending, after, commits)
+
+
+def test_a_load_that_makes_its_branch_may_stop_after_that_and_no_further() -> None:
+    step = load(*PEOPLE["records"][:1], branch="feature", base="main")
+    half = mean(graph(), CREATE).model
+
+    assert judged(step, Ending(UNKNOWN), half, []) == "half"
+    with pytest.raises(RequirementBroken):
+        judged(step, Ending(ACKNOWLEDGED, {"commit": {"graph_commit_id": "mine"}}), half, [])
+
+
+def test_what_must_be_refused_and_was_done_is_wrong() -> None:
+    with pytest.raises(RequirementBroken, match="should be refused"):
+        worlds_after(graph(), load(*PEOPLE["records"][:1], mode="append"), ANSWERED)
