@@ -16,7 +16,7 @@ from rich.table import Table
 
 from fixtures.stores.catalog import STORES
 
-BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
+BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _ANSWER_TIMEOUT_SECONDS: Final = 20
 _PACKAGES: Final = ("pylance", "pyarrow", "obstore", "hypothesis", "pytest", "pytest-xdist", "moto", "pyspark")
 _INSTALLED_BY: Final = {

@@ -10,7 +10,8 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -39,7 +40,6 @@ TimeoutOption = Annotated[
 ]
 TRACES: Final = Path("traces")
 EXIT_INTERRUPTED: Final = 130
-_INTERRUPTED: Final[list[bool]] = []
 
 
 def sweep_command(
@@ -77,8 +77,12 @@ def sweep_command(
     found: list[CellResult] = []
     refused = _Refusals(console)
     began = time.monotonic()
-    with _running(console), _progress(console, "cells") as advance:
-        for result in sweep(writers, options, jobs=jobs or default_jobs()):
+    with (
+        _running(console) as ended,
+        _progress(console, "cells") as advance,
+        closing(sweep(writers, options, jobs=jobs or default_jobs())) as results,
+    ):
+        for result in results:
             if isinstance(result, CellResult):
                 found.append(result)
                 show_cell(result, console)
@@ -92,7 +96,7 @@ def sweep_command(
         console.print(summary(found))
         _say_rate(console, len(found), "cells", time.monotonic() - began)
     reached = sum(result.reached for result in found)
-    raise typer.Exit(_verdict(console, reached, wrong, "cells", refused))
+    raise typer.Exit(_verdict(console, reached, wrong, "cells", refused, ended))
 
 
 def race_command(
@@ -147,10 +151,9 @@ def race_command(
     found: list[ScheduleResult] = []
     refused = _Refusals(console)
     began = time.monotonic()
-    with _running(console), _progress(console, "schedules") as advance:
-        for result in sweep(
-            engine, store=store, pairs=names, limit=limit, jobs=jobs or default_jobs(), timeout_seconds=timeout
-        ):
+    swept = sweep(engine, store=store, pairs=names, limit=limit, jobs=jobs or default_jobs(), timeout_seconds=timeout)
+    with _running(console) as ended, _progress(console, "schedules") as advance, closing(swept) as results:
+        for result in results:
             if isinstance(result, ScheduleResult):
                 found.append(result)
                 show_schedule(result, console)
@@ -170,7 +173,7 @@ def race_command(
     if found:
         console.print(table_of(found))
         _say_rate(console, len(found), "schedules", time.monotonic() - began)
-    raise typer.Exit(_verdict(console, len(found), wrong, "schedules", refused))
+    raise typer.Exit(_verdict(console, len(found), wrong, "schedules", refused, ended))
 
 
 def _history(
@@ -191,8 +194,7 @@ def _history(
     from fixtures.stores.catalog import running
 
     without_aws_variables()
-    done = []
-    with _running(console), running(store) as place:
+    with _running(console) as ended, running(store) as place:
         result = run_history(
             engine,
             place,
@@ -204,8 +206,7 @@ def _history(
             console=console,
             timeout=timeout,
         )
-        done.append(result)
-    if not done:
+    if ended.early:
         return EXIT_INTERRUPTED
     for line in lines_of(result):
         console.print(escape(line), highlight=False, soft_wrap=True)
@@ -237,14 +238,13 @@ def storm_command(
     without_aws_variables()
     console.print(f"seed {seed}", highlight=False)
 
-    def played(step: Mapping[str, Any]) -> None:
-        console.print(escape(line_of(dict(step))), highlight=False, soft_wrap=True, style="dim")
+    def played(step: Mapping[str, Any], ending: str) -> None:
+        line = f"{line_of(dict(step))}  # {ending}" if ending else line_of(dict(step))
+        console.print(escape(line), highlight=False, soft_wrap=True, style="dim")
 
-    done = []
-    with _running(console), workshop(engine, store, timeout_seconds=timeout) as (bench, place):
+    with _running(console) as ended, workshop(engine, store, timeout_seconds=timeout) as (bench, place):
         result = run_storm(bench, place, seed=seed, operations=operations, played=played)
-        done.append(result)
-    if not done:
+    if ended.early:
         raise typer.Exit(EXIT_INTERRUPTED)
     for name, counted in (("weather", result.weathers), ("endings", result.endings), ("done", result.done)):
         words = ", ".join(f"{each} {number}" for each, number in sorted(counted.items()))
@@ -304,17 +304,25 @@ def _refusals(*more: type[ValueError]) -> Iterator[None]:
         raise usage(str(error)) from None
 
 
-@contextmanager
-def _running(console: Console) -> Iterator[None]:
-    """What ends a command that has begun, in words. Who interrupts it sees what was found until then."""
-    from failpoints.workshop import SweepBroken
+@dataclass
+class Ended:
+    """How a command ended: early, if somebody has interrupted it."""
 
+    early: bool = False
+
+
+@contextmanager
+def _running(console: Console) -> Iterator[Ended]:
+    """What ends a command that has begun, in words. Who interrupts it sees what was found until then."""
+    from failpoints.workshop import SweepBroken, UnfitStore
+
+    ended = Ended()
     try:
-        yield
+        yield ended
     except KeyboardInterrupt:
-        _INTERRUPTED.append(True)
+        ended.early = True
         console.print("[bold yellow]interrupted[/]", highlight=False)
-    except UnknownStore as error:
+    except (UnknownStore, UnfitStore) as error:
         raise usage(str(error)) from None
     except StoreUnavailable as reason:
         console.print(f"[bold cyan]skipped[/]: {escape(str(reason))}", highlight=False, soft_wrap=True)
@@ -361,14 +369,14 @@ def _say_rate(console: Console, number: int, noun: str, seconds: float) -> None:
     console.print(f"{number} {noun} in {seconds:.0f} s, {rate:.0f} a minute", highlight=False)
 
 
-def _verdict(console: Console, tried: int, wrong: list[str], noun: str, refused: _Refusals) -> int:
+def _verdict(console: Console, tried: int, wrong: list[str], noun: str, refused: _Refusals, ended: Ended) -> int:
     """The end of it, with everything again that is wrong; the exit code."""
     for line in wrong:
         console.print(f"[bold red]wrong[/] {escape(line)}", highlight=False, soft_wrap=True)
     if wrong:
         console.print(f"[bold red]wrong[/]: {len(wrong)} of {tried} {noun}", highlight=False)
         return FAILS
-    if _INTERRUPTED:
+    if ended.early:
         return EXIT_INTERRUPTED
     if refused.failed:
         console.print(f"[bold red]could not run[/]: {', '.join(sorted(refused.failed))}", highlight=False)

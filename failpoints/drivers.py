@@ -65,14 +65,21 @@ def killed_when_held(
     """
     with ThreadPoolExecutor(1) as thread:
         working = thread.submit(work)
-        while not working.done() and not armed.hits:
-            with suppress(GateTimeout):
-                armed.wait(_LOOK_SECONDS)
-        killed = armed.hits > 0
-        if killed:
-            first()
-            driver.kill()
-            armed.drop()
+        try:
+            while not working.done() and not armed.hits:
+                with suppress(GateTimeout):
+                    armed.wait(_LOOK_SECONDS)
+            killed = armed.hits > 0
+            if killed:
+                first()
+        except BaseException:
+            # Whoever interrupts this does not wait for a driver that nobody would release.
+            killed = True
+            raise
+        finally:
+            if killed:
+                driver.kill()
+                armed.drop()
         return working.result(), killed
 
 

@@ -25,12 +25,12 @@ from typing import Any, Final
 
 from conformance.adapters import EngineError
 from conformance.audit import GraphUnreadable, audit
-from conformance.audit.names import LOCK_BRANCH, RECOVERY_DIR
+from conformance.audit.names import LOCK_BRANCH, RECOVERY_ACTOR, RECOVERY_DIR
 from conformance.judge import Engine, Handle, RequirementBroken
 from conformance.judge.blame import operation_of
 from conformance.model import Model
 from failpoints.steps import MAIN, MAINTENANCE, Step, ask, branch_of
-from failpoints.world import ACKNOWLEDGED, RECOVERY_ACTOR, Ending, World, the_one, worlds_after
+from failpoints.world import ACKNOWLEDGED, Ending, World, the_one, worlds_after
 from failpoints.writers import PEOPLE, follow_up
 from fixtures.forge import Forge, ForgeError
 
@@ -178,8 +178,8 @@ def judge(
     opened()
     world = _world(handle, before, scene, ending, what, ids)
     kinds = _judge_rows(handle, before, scene, world, what)
-    _judge_bytes(before, what)
-    _judge_second_open(engine, handle, before, what)
+    judge_bytes(before.uri, before.env, f"after {what}", "REC-18")
+    judge_second_open(engine, handle, before.uri, before.env, f"after {what}")
     _judge_follow_up(handle, before, _judge_retry(handle, before, scene, world, what), what)
     return Outcome(world, kinds, scene)
 
@@ -199,8 +199,8 @@ def judge_init(engine: Engine, uri: str, env: Mapping[str, str], schema: str, en
     model.identify(model.head(), first["graph_commit_id"], first["manifest_version"], first["created_at"])
     the_one(handle, [World(name, model)], what, ("SCH-16",))
     before = Before(uri, env, model, {"do": "open"}, {MAIN: 1}, frozenset())
-    _judge_bytes(before, what)
-    _judge_second_open(engine, handle, before, what)
+    judge_bytes(before.uri, before.env, f"after {what}", "REC-18")
+    judge_second_open(engine, handle, before.uri, before.env, f"after {what}")
     handle = engine.open(uri)
     answer = _done(handle, before, PEOPLE, f"{what}, a first load", ("SCH-16",), None)
     worlds = worlds_after(model, PEOPLE, Ending(ACKNOWLEDGED, answer))
@@ -271,29 +271,34 @@ def _kinds_allowed(before: Before, scene: Scene, world: World, operation: str) -
     return (BACK,) if operation in scene.moved else (BACK, None)
 
 
-def _judge_bytes(before: Before, what: str) -> None:
+def judge_bytes(uri: str, env: Mapping[str, str], what: str, unreadable: str) -> None:
+    """The auditor finds no error; `unreadable` is the requirement that a graph breaks that it cannot read at all."""
     try:
-        errors = audit(before.uri, dict(before.env)).of("error")
+        errors = audit(uri, dict(env)).of("error")
     except GraphUnreadable as error:
-        raise RequirementBroken(("REC-18",), f"after {what} the auditor can read no graph: {error}") from error
+        raise RequirementBroken((unreadable,), f"{what} the auditor can read no graph: {error}") from error
     if errors:
         ids = tuple(sorted({finding.requirement for finding in errors}))
         words = "; ".join(f"{finding.where}: {finding.message}" for finding in errors[:3])
-        raise RequirementBroken(ids, f"after {what} the auditor finds in the bytes: {words}")
+        raise RequirementBroken(ids, f"{what} the auditor finds in the bytes: {words}")
 
 
-def _judge_second_open(engine: Engine, handle: Handle, before: Before, what: str) -> None:
-    forge = Forge(before.uri, dict(before.env))
+def judge_second_open(engine: Engine, handle: Handle, uri: str, env: Mapping[str, str], what: str) -> None:
+    """Once a graph was opened and closed, opening it finds nothing to do and changes no object [REC-18, REC-20]."""
+    forge = Forge(uri, dict(env))
     handle.close()
-    stats = forge.listing()
-    again = _opened(engine, before, f"{what} and a recovery, a second open", ("REC-18",))
+    before = forge.listing()
+    try:
+        again = engine.open(uri)
+    except EngineError as error:
+        raise RequirementBroken(("REC-18",), f"{what} a second open is refused: {error}") from error
     if again.recovered:
-        raise RequirementBroken(("REC-18",), f"after {what} a second open recovers again: {list(again.recovered)}")
+        raise RequirementBroken(("REC-18",), f"{what} a second open recovers again: {list(again.recovered)}")
     again.close()
     now = forge.listing()
-    if now != stats:
-        changed = sorted(name for name in now.keys() | stats.keys() if now.get(name) != stats.get(name))
-        raise RequirementBroken(("REC-18", "REC-20"), f"after {what} a second open changes {', '.join(changed[:5])}")
+    if now != before:
+        changed = sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
+        raise RequirementBroken(("REC-18", "REC-20"), f"{what} a second open changes {', '.join(changed[:5])}")
 
 
 def _judge_retry(handle: Handle, before: Before, scene: Scene, world: World, what: str) -> World:

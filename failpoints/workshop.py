@@ -12,7 +12,7 @@ import multiprocessing
 import queue
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.context import SpawnProcess
@@ -32,6 +32,10 @@ _END_SECONDS: Final = 20.0
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+
+class UnfitStore(ValueError):
+    """A store between which and an engine nothing can be cut."""
 
 
 class SweepBroken(Exception):
@@ -60,7 +64,7 @@ def check_store(name: str) -> None:
     kind = kind_of(name)
     if name == "local":
         message = "faults are made between an engine and an S3 store; a local directory has no requests to be cut"
-        raise StoreUnavailable(f"{message}: give --store moto")
+        raise UnfitStore(f"{message}: give --store moto")
     reason = kind.missing()
     if reason is not None:
         raise StoreUnavailable(f"the store '{name}' cannot run here: {reason}")
@@ -85,6 +89,15 @@ def bench_at(store: Store, engine: str, *, timeout_seconds: float = 120.0) -> It
         yield Bench(gate, drivers)
 
 
+def lacking(bench: Bench, needs: Sequence[str]) -> list[str]:
+    """Of these operations, those that the engine does not have."""
+    driver = bench.drivers.take()
+    try:
+        return [each for each in needs if not driver.engine.supports(each)]
+    finally:
+        bench.drivers.done(driver)
+
+
 def swept_in_processes(
     run: Callable[[Bench, Store, Task], Iterator[Result]],
     tasks: Sequence[Task],
@@ -93,7 +106,7 @@ def swept_in_processes(
     store: str,
     jobs: int,
     timeout_seconds: float,
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """The results of all tasks, in the order in which they are ready. `run` is a function of a module."""
     check_store(store)
     if jobs <= 1:
@@ -139,10 +152,12 @@ def _gathered(processes: list[SpawnProcess], results: Queue[Any]) -> Iterator[An
 def _end(processes: list[SpawnProcess], *queues: Queue[Any], is_over: bool) -> None:
     """Let processes that are done leave by themselves, and end the others."""
     for process in processes:
-        process.join(_END_SECONDS if is_over else 0)
+        if is_over:
+            process.join(_END_SECONDS)
         if process.is_alive():
             process.terminate()
-            process.join(_END_SECONDS)
+    for process in processes:
+        process.join(_END_SECONDS)
         if process.is_alive():
             process.kill()
             process.join()
@@ -173,6 +188,9 @@ def _work(
                 for result in run(bench, place, task):
                     results.put(("result", result))
         results.put(("done", None))
+    except SystemExit:
+        results.cancel_join_thread()  # Nobody listens any more.
+        raise
     except (AdapterFault, EngineError, Unsupported, StoreUnavailable) as fault:
         results.put(("broken", str(fault)))
     except Exception:

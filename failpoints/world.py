@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from conformance.adapters import AdapterFault, EngineError
+from conformance.audit.names import RECOVERY_ACTOR
 from conformance.judge import Handle, RequirementBroken
 from conformance.judge.blame import operation_of
 from conformance.judge.compare import first_difference
@@ -23,7 +24,6 @@ from failpoints.steps import MAIN, Meaning, Step, ask, branch_of, mean
 ACKNOWLEDGED: Final = "acknowledged"
 REFUSED: Final = "refused"
 UNKNOWN: Final = "unknown"
-RECOVERY_ACTOR: Final = "omnigraph:recovery"
 # Steps whose answer names their commit, if they make one.
 COMMITTING: Final = ("load", "mutate", "merge", "schema_apply")
 

@@ -9,6 +9,8 @@ MAIN: Final = "main"
 MANIFEST_DIR: Final = "__manifest"
 RECOVERY_DIR: Final = "__recovery"
 AUDIT_DIR: Final = "_graph_commit_recoveries.lance"
+# Who publishes what a crashed writer had staged [REC-14].
+RECOVERY_ACTOR: Final = "omnigraph:recovery"
 LOCK_BRANCH: Final = "__schema_apply_lock__"
 SCHEMA_FILES: Final = ("_schema.pg", "_schema.ir.json", "__schema_state.json")
 STAGING_FILES: Final = tuple(f"{name}.staging" for name in SCHEMA_FILES)

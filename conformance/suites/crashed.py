@@ -17,13 +17,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from conformance.audit.names import AUDIT_DIR, MANIFEST_DIR, SCHEMA_FILES, STAGING_FILES
+from conformance.audit.names import AUDIT_DIR, MANIFEST_DIR, RECOVERY_ACTOR, SCHEMA_FILES, STAGING_FILES
 from conformance.judge import Handle, JudgedGraph
 from conformance.suites.graphs import node
 from fixtures import golden
 from fixtures.forge import Forge, NothingThere, Photo
 
-RECOVERY_ACTOR: Final = "omnigraph:recovery"
 LONG_AGO: Final = "1600000000000000"
 
 # The smallest graphs in which a writer can die: one table, and two.

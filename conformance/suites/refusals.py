@@ -7,9 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from conformance.adapters import EngineError
-
-# After an answer of one of these kinds nothing has happened and nothing will; every other kind leaves that open.
-DEFINITE = ("bad_request", "not_found", "conflict")
+from conformance.judge.graph import DEFINITE as DEFINITE
 
 
 def refused(kind: str | tuple[str, ...], call: Callable[[], object], what: str = "the operation") -> EngineError:

@@ -15,10 +15,10 @@ from conformance.adapters import Unsupported
 from conformance.judge import RequirementBroken, current_case, proving
 from failpoints.cuts.cell import CellResult
 from failpoints.cuts.cut import Cut, cuts_of, kills_of
-from failpoints.cuts.sweep import SweptWriter, lacking, sweep_init
+from failpoints.cuts.sweep import SweptWriter, sweep_init
 from failpoints.cuts.traces import trace_of
 from failpoints.gate import Exchange
-from failpoints.workshop import Bench
+from failpoints.workshop import Bench, lacking
 from failpoints.writers import WRITERS
 from fixtures.stores.catalog import Store
 
@@ -69,7 +69,7 @@ def judge(results: Sequence[CellResult]) -> None:
 )
 def test_a_writer_that_is_killed_leaves_a_graph_that_recovers(bench: Bench, store: Store, name: str) -> None:
     writer = WRITERS[name]
-    missing = lacking(bench, writer)
+    missing = lacking(bench, writer.needs)
     if missing:
         raise Unsupported(missing[0], "the engine does not declare it")
     with proving(*SHOWN[name]):

@@ -8,7 +8,7 @@ a recovery of this writer has: two recoveries that make the same requests of the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from conformance.adapters import AdapterFault, EngineError, Unsupported
@@ -20,7 +20,7 @@ from failpoints.drivers import Driver
 from failpoints.gate import Exchange
 from failpoints.oracle import Before, commits_since, judge_init, look
 from failpoints.steps import MAINTENANCE
-from failpoints.workshop import Bench, Refused, swept_in_processes
+from failpoints.workshop import Bench, Refused, lacking, swept_in_processes
 from failpoints.world import ACKNOWLEDGED, UNKNOWN, Ending, the_one, worlds_after
 from failpoints.writers import SCHEMA, WRITERS, Writer
 from fixtures.forge import Forge
@@ -55,22 +55,13 @@ def sweep_writer(bench: Bench, store: Store, writer: Writer, options: SweepOptio
     if writer.step["do"] == "init":
         yield from sweep_init(bench, store, writer, lambda durable: cuts_of(durable)[number::of])
         return
-    missing = lacking(bench, writer)
+    missing = lacking(bench, writer.needs)
     if missing:
         yield Refused(writer.name, f"the engine does not declare {', '.join(missing)}", unsupported=True)
         return
     swept = SweptWriter.prepared(bench, store, writer, double=options.double)
     for cut in cuts_of(swept.count())[number::of]:
         yield from swept.cell(cut)
-
-
-def lacking(bench: Bench, writer: Writer) -> list[str]:
-    """The operations of a writer that the engine does not have."""
-    driver = bench.drivers.take()
-    try:
-        return [each for each in writer.needs if not driver.engine.supports(each)]
-    finally:
-        bench.drivers.done(driver)
 
 
 class SweptWriter:
@@ -240,7 +231,9 @@ def run_task(bench: Bench, store: Store, task: Task) -> Iterator[CellResult | Re
         yield CellResult(task.writer, Cut("ack"), scene="undisturbed", wrong=(broken.ids, broken.because))
 
 
-def sweep(writers: Sequence[Writer], options: SweepOptions, *, jobs: int = 1) -> Iterator[CellResult | Refused]:
+def sweep(
+    writers: Sequence[Writer], options: SweepOptions, *, jobs: int = 1
+) -> Generator[CellResult | Refused, None, None]:
     """All cells of all writers, as they are done."""
     return swept_in_processes(
         run_task,

@@ -11,7 +11,6 @@ Commit = Mapping[str, Any]
 Verdict = Literal["ok", "refused", "unknown", "passed over"]
 
 MAIN: Final = "main"
-RECOVERY_ACTOR: Final = "omnigraph:recovery"
 # The process number of what is asked before the starting shot and after the last answer.
 ALONE: Final = -1
 

@@ -12,17 +12,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from conformance.adapters import EngineError
-from conformance.audit import GraphUnreadable, audit
 from conformance.judge import Engine, Handle, RequirementBroken
 from conformance.judge.blame import operation_of
 from conformance.model import Model
+from failpoints.oracle import judge_bytes, judge_second_open
 from failpoints.pairs.judge import Decision, Lanes, decide, see
 from failpoints.steps import Step, branch_of, meaning_or_none
 from failpoints.world import ACKNOWLEDGED, attempt, the_one, worlds_after
 from failpoints.writers import follow_up
 from fixtures.forge import Forge
-
-SECOND_OPEN_IDS = ("REC-18", "REC-20")
 
 
 def judge_at_rest(
@@ -36,21 +34,16 @@ def judge_at_rest(
     follow: Sequence[Step] = (),
 ) -> Decision:
     """Open, look at everything and write on; `RequirementBroken` says what does not hold."""
-    forge = Forge(uri, dict(env))
     handle = _opened(engine, uri, lanes, what)
     if handle is None:
         return _without_a_graph(engine, uri, env, lanes, what)
-    left = list(forge.sidecars())
+    left = list(Forge(uri, dict(env)).sidecars())
     if left:
         raise RequirementBroken(("REC-05", "PUB-21"), f"{what} and a read-write open there still is {left[0]}")
     decision = decide(model, lanes, see(handle, what), what)
-    _judge_bytes(uri, env, what)
-    before = forge.listing()
-    handle.close()
-    handle = _opened_again(engine, uri, what)
-    if (now := forge.listing()) != before:
-        changed = sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
-        raise RequirementBroken(SECOND_OPEN_IDS, f"{what} a second open changes {', '.join(changed[:5])}")
+    judge_bytes(uri, env, what, "PUB-21")
+    judge_second_open(engine, handle, uri, env, what)
+    handle = engine.open(uri)
     assert decision.model is not None
     _judge_follow_up(handle, decision.model, follow, what)
     handle.close()
@@ -67,16 +60,6 @@ def _opened(engine: Engine, uri: str, lanes: Lanes, what: str) -> Handle | None:
         raise RequirementBroken(("PUB-21",), f"{what} a read-write open is refused: {error}") from error
 
 
-def _opened_again(engine: Engine, uri: str, what: str) -> Handle:
-    try:
-        handle = engine.open(uri)
-    except EngineError as error:
-        raise RequirementBroken(SECOND_OPEN_IDS, f"{what} a second open is refused: {error}") from error
-    if handle.recovered:
-        raise RequirementBroken(SECOND_OPEN_IDS, f"{what} a second open recovers again: {list(handle.recovered)}")
-    return handle
-
-
 def _without_a_graph(engine: Engine, uri: str, env: Mapping[str, str], lanes: Lanes, what: str) -> Decision:
     """Both inits were refused: then a third one works [SCH-16]."""
     decision = decide(None, lanes, None, what)
@@ -85,19 +68,8 @@ def _without_a_graph(engine: Engine, uri: str, env: Mapping[str, str], lanes: La
         engine.init(uri, call.step["schema"])
     except EngineError as error:
         raise RequirementBroken(("SCH-16",), f"{what} there is no graph, and no other can be made: {error}") from error
-    _judge_bytes(uri, env, f"{what}, and a third init")
+    judge_bytes(uri, env, f"{what}, and a third init", "PUB-21")
     return decision
-
-
-def _judge_bytes(uri: str, env: Mapping[str, str], what: str) -> None:
-    try:
-        errors = audit(uri, dict(env)).of("error")
-    except GraphUnreadable as error:
-        raise RequirementBroken(("PUB-21",), f"{what} the auditor can read no graph: {error}") from error
-    if errors:
-        ids = tuple(sorted({finding.requirement for finding in errors}))
-        words = "; ".join(f"{finding.where}: {finding.message}" for finding in errors[:3])
-        raise RequirementBroken(ids, f"{what} the auditor finds in the bytes: {words}")
 
 
 def _judge_follow_up(handle: Handle, model: Model, steps: Sequence[Step], what: str) -> None:

@@ -11,7 +11,7 @@ schedules of a unit; then each kind of request is held once before any is held t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from failpoints.baseline import SetupFailed
 from failpoints.pairs.pairs import SIDES, Pair, Side, pairs_called
 from failpoints.pairs.schedule import Hold, ScheduleResult, alone, holds_of, run
 from failpoints.pairs.stage import Stage, prepare
-from failpoints.workshop import Bench, Refused, swept_in_processes
+from failpoints.workshop import Bench, Refused, lacking, swept_in_processes
 from fixtures.stores.catalog import Store
 
 TIMEOUT_SECONDS = 120.0
@@ -46,7 +46,7 @@ def sweep(
     limit: int | None = None,
     jobs: int = 1,
     timeout_seconds: float = TIMEOUT_SECONDS,
-) -> Iterator[ScheduleResult | Refused]:
+) -> Generator[ScheduleResult | Refused, None, None]:
     """Run the schedules of pairs, in `jobs` processes; results as they come."""
     units = [Unit(pair, held, limit) for pair in pairs_called(pairs) for held in SIDES]
     yield from swept_in_processes(
@@ -57,7 +57,7 @@ def sweep(
 def run_unit(bench: Bench, store: Store, unit: Unit) -> Iterator[ScheduleResult | Refused]:
     """The schedules of one unit."""
     try:
-        missing = _missing(bench, unit.pair)
+        missing = lacking(bench, unit.pair.needs)
         if missing:
             yield Refused(unit.pair.name, f"the engine has no {', '.join(missing)}", True)
             return
@@ -70,14 +70,6 @@ def run_unit(bench: Bench, store: Store, unit: Unit) -> Iterator[ScheduleResult 
         yield Refused(unit.pair.name, f"the set-up breaks {', '.join(broken.ids)}: {broken.because}", False)
     except Unsupported as error:
         yield Refused(unit.pair.name, str(error), True)
-
-
-def _missing(bench: Bench, pair: Pair) -> list[str]:
-    driver = bench.drivers.take()
-    try:
-        return [each for each in pair.needs if not driver.engine.supports(each)]
-    finally:
-        bench.drivers.done(driver)
 
 
 def chosen(holds: Sequence[Hold], limit: int | None) -> list[Hold]:

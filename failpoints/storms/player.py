@@ -37,6 +37,8 @@ class StormPlayer(Player):
         self._driver: Driver = bench.drivers.take()
         self.weathers: Counter[str] = Counter()
         self.endings: Counter[str] = Counter()
+        # The weather of the last step and how it ended, in words.
+        self.told = ""
         super().__init__(self._driver.engine, store.fresh_root, store.env, schema)
 
     def close(self) -> None:
@@ -45,6 +47,7 @@ class StormPlayer(Player):
 
     def play(self, step: Step) -> None:
         weather = self._weather_of(step)
+        self.told = ""
         if step["do"] not in STORMY or weather.is_calm or not self.engine.supports(*NEEDS.get(step["do"], ())):
             super().play({name: value for name, value in step.items() if name != "weather"})
             return
@@ -55,6 +58,7 @@ class StormPlayer(Player):
         handle = self._handles[self._writer(step.get("handle", 0))]
         ending, killed = self._in(weather, lambda: attempt(handle, asked))
         self.endings[ending.kind] += 1
+        self.told = f"{weather}: {ending}"
         self._settle(asked, handle, ending, killed)
 
     def _weather_of(self, step: Step) -> Weather:

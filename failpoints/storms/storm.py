@@ -21,6 +21,9 @@ from fixtures.stores.catalog import Store
 STEPS_PER_GRAPH: Final = 25
 REPLAYS_TO_SHRINK: Final = 40
 
+# Told of each step when it is over, and of the weather and the ending that it had.
+Played = Callable[[Step, str], object]
+
 
 @dataclass
 class StormResult:
@@ -55,7 +58,7 @@ def run_storm(
     *,
     seed: int,
     operations: int,
-    played: Callable[[Step], object] = lambda step: None,
+    played: Played = lambda step, told: None,
     replays: int = REPLAYS_TO_SHRINK,
 ) -> StormResult:
     """Play so many operations from a seed, each graph for a while, until they are done or something is wrong."""
@@ -66,9 +69,7 @@ def run_storm(
     return result
 
 
-def _one_graph(
-    bench: Bench, store: Store, result: StormResult, steps: int, played: Callable[[Step], object], replays: int
-) -> None:
+def _one_graph(bench: Bench, store: Store, result: StormResult, steps: int, played: Played, replays: int) -> None:
     number = result.seed * 1000 + result.graphs
     result.graphs += 1
     told = Told(bench, store, BASE, seed=number, played=played)
@@ -126,19 +127,18 @@ class Over(Exception):
 
 
 class Told(StormPlayer):
-    """A player that tells of each step before it is played, and remembers what it failed with."""
+    """A player that tells of each step, and remembers what it failed with."""
 
-    def __init__(
-        self, bench: Bench, store: Store, schema: str, *, seed: int | None, played: Callable[[Step], object]
-    ) -> None:
+    def __init__(self, bench: Bench, store: Store, schema: str, *, seed: int | None, played: Played) -> None:
         self._played = played
         self.failure: Exception | None = None
         super().__init__(bench, store, schema, seed=seed)
 
     def play(self, step: Step) -> None:
-        self._played(step)
         try:
             super().play(step)
         except Exception as error:
             self.failure = error
             raise
+        finally:
+            self._played(step, self.told)

@@ -31,6 +31,10 @@ class Weather:
     def is_calm(self) -> bool:
         return not self.rules and self.kill is None
 
+    def __str__(self) -> str:
+        words = [f"{rule.action} of request {rule.nth}" if rule.nth else rule.action for rule in self.rules]
+        return ", ".join([*words, *([] if self.kill is None else [f"killed {self.kill}"])]) or "calm"
+
     def as_json(self) -> dict[str, Any]:
         body: dict[str, Any] = {"rules": [rule.as_json() for rule in self.rules]}
         return body if self.kill is None else {**body, "kill": self.kill.as_json()}

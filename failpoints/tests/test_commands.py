@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +51,38 @@ def test_a_mistake_in_the_request_is_said_in_words(args: list[str], words: str) 
 def test_a_local_directory_has_no_requests_to_be_cut(command: str) -> None:
     result = touchstone(command, "--store", "local")
 
-    assert result.exit_code == 4
-    assert "a local directory has no requests to be cut" in result.output
+    assert result.exit_code == 2
+    words = " ".join(result.stderr.split())
+    assert "a local directory has no requests to be cut" in words and "there is no store" not in words
+
+
+def is_gone(group: int) -> bool:
+    """Whether all processes of a group end; Python's own tracker of resources leaves a moment after its parent."""
+    never = threading.Event()
+    for _ in range(500):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        never.wait(0.02)
+    return False
+
+
+@pytest.mark.s3
+def test_whoever_interrupts_a_sweep_sees_what_was_found_and_leaves_no_process() -> None:
+    start = "from conformance.cli import main; main()"
+    args = ["sweep", "--writer", "insert", "--double", "none", "--jobs", "2"]
+    command = [sys.executable, "-c", start, *args]
+    sweep = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert sweep.stdout is not None
+    assert sweep.stdout.readline().startswith("ok insert")
+
+    sweep.send_signal(signal.SIGINT)
+    rest, _ = sweep.communicate(timeout=60)
+
+    assert sweep.returncode == 130
+    assert "interrupted" in rest and "a minute" in rest
+    assert is_gone(sweep.pid), "processes of the sweep are left"
 
 
 def test_a_driver_that_does_not_start_is_no_verdict() -> None:

@@ -246,7 +246,7 @@ class TextObjects:
             yield
         except (AlreadyExistsError, NotModifiedError, PreconditionError):
             raise
-        except (BaseError, OSError, ValueError, NotImplementedError) as error:
+        except (BaseError, OSError, ValueError, NotImplementedError) as error:  # All of these are raised by obstore.
             self._raise(error, verb, path, missing_is_error)
 
     def _raise(self, error: Exception, verb: str, path: str, missing_is_error: bool) -> NoReturn:

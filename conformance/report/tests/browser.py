@@ -13,7 +13,8 @@ from html import unescape
 from pathlib import Path
 from typing import Final
 
-NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+from conformance.doctor import BROWSERS
+
 TIMEOUT_SECONDS: Final = 90
 
 # Frames stand for screens: the page inside of one is laid out for its width. In a sandbox no script of the page runs,
@@ -117,4 +118,4 @@ class Browser:
 
 def find_browser() -> str | None:
     """The program, where there is one on the PATH."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    return next((found for name in BROWSERS if (found := shutil.which(name))), None)

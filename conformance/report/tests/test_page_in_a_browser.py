@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from conformance.doctor import BROWSERS
 from conformance.report import write_report
-from conformance.report.tests.browser import NAMES, Browser, Measured, Screen, find_browser
+from conformance.report.tests.browser import Browser, Measured, Screen, find_browser
 from conformance.report.tests.sample import failing
 
 PHONE_WITHOUT_SCRIPTS = Screen(390, scripts=False)
@@ -20,7 +21,9 @@ SCREENS = (PHONE_WITHOUT_SCRIPTS, Screen(320), Screen(390), Screen(768), Screen(
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
     program = find_browser()
     if program is None:
-        pytest.skip(f"No browser on the PATH ({', '.join(NAMES)}): install Chromium, on Debian `apt install chromium`.")
+        pytest.skip(
+            f"No browser on the PATH ({', '.join(BROWSERS)}): install Chromium, on Debian `apt install chromium`."
+        )
     return Browser(program, tmp_path_factory.mktemp("browser"))
 
 

@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from conformance.audit.names import RECOVERY_ACTOR
 from conformance.model import Commit as ModelCommit
 from conformance.model import Model
 from failpoints.histories.plan import SCHEMA
-from failpoints.histories.record import ALONE, MAIN, RECOVERY_ACTOR, Call, Done, History, Outcome, Step, Verdict
+from failpoints.histories.record import ALONE, MAIN, Call, Done, History, Outcome, Step, Verdict
 from failpoints.histories.steps import branch_of, mean
 
+READ_ONLY = {"kind": "bad_request", "code": "read_only", "message": "this graph is opened for reading"}
 CONFLICT = {"kind": "conflict", "code": "expected_version_mismatch", "message": "somebody was faster"}
 BAD_REQUEST = {"kind": "bad_request", "code": "OrphanEdge", "message": "an end is missing"}
 KILLED = {"kind": "killed", "code": "exited_mid_request"}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from conformance.audit.names import RECOVERY_ACTOR
 from failpoints.histories.check import Sound, check
-from failpoints.histories.record import ALONE, MAIN, RECOVERY_ACTOR, History
+from failpoints.histories.record import ALONE, MAIN, History
 from failpoints.histories.tests.made import (
     BAD_REQUEST,
     CONFLICT,
@@ -127,6 +128,13 @@ def test_optimize_makes_commits_without_an_actor() -> None:
     made = Made()
     made.maintained()
     made.record("p00-000", {"do": "optimize"}, "ok", {"committed": ["node:Person"]})
+    assert_sound(made)
+
+
+def test_optimize_that_met_a_conflict_may_have_published_the_tables_before_it() -> None:
+    made = Made()
+    made.maintained()
+    made.record("p00-000", {"do": "optimize"}, "refused", CONFLICT)
     assert_sound(made)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from conformance.audit.names import RECOVERY_ACTOR
 from failpoints.histories.check import check
-from failpoints.histories.record import ALONE, MAIN, RECOVERY_ACTOR, Done, History
+from failpoints.histories.record import ALONE, MAIN, Done, History
 from failpoints.histories.telling import Contradiction, Look
 from failpoints.histories.tests.made import (
     BAD_REQUEST,
     CONFLICT,
+    READ_ONLY,
     Made,
     both,
     insert,
@@ -161,7 +163,7 @@ def test_a_commit_that_nobody_asked_for_is_noticed() -> None:
 def test_a_commit_without_actor_needs_maintenance_that_somebody_asked_for() -> None:
     made = Made()
     made.maintained()
-    made.record("p00-000", {"do": "optimize"}, "refused", CONFLICT)
+    made.record("p00-000", {"do": "optimize"}, "refused", READ_ONLY)
     contradiction(made.history(), made.look, "LIN-02", "LIN-14")
 
 
