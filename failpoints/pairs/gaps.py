@@ -1,7 +1,8 @@
 """What no engine can be blamed for: races that the format leaves open, and the schedules in which they show.
 
 The catalog names some of them (section 24), decision 001 the others. A rule is as narrow as it can be: the pair, the
-lane that is held, and the request in which it is held. A schedule that ends well is never called a gap.
+lane that is held, the request in which it is held, and, where it is known, what then shows. A schedule that ends well
+is never called a gap.
 """
 
 from __future__ import annotations
@@ -22,29 +23,30 @@ STAGING: Final = "recoveries of two processes race over the staged files of one 
 
 @dataclass(frozen=True)
 class Gap:
-    """One race: where it can show. No verbs or roles means any."""
+    """One race: where it can show, and as which requirements. None means any."""
 
     name: str
     pair: str
     held: Side
     verbs: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
+    breaks: tuple[str, ...] = ()
 
 
-_OF_THE_PUBLISH: Final = ("manifest data", "manifest deletion", "manifest transaction", "manifest version")
+# A publish reads before it writes, and all of it is inside the race.
+_OF_THE_PUBLISH: Final = ("listing", "manifest data", "manifest deletion", "manifest transaction", "manifest version")
 GAPS: Final[tuple[Gap, ...]] = (
-    Gap(RECREATED, "branch-write-recreate", "first", ("PUT",), _OF_THE_PUBLISH),
-    Gap(RECLAIM, "first-write-first-write", "first", ("PUT",), ("table ref",)),
-    Gap(RECLAIM, "first-write-first-write", "second", ("PUT",), ("table ref",)),
+    Gap(RECREATED, "branch-write-recreate", "first", (), _OF_THE_PUBLISH, breaks=("PUB-21",)),
+    *(Gap(RECLAIM, "first-write-first-write", side, ("PUT",), ("table ref",)) for side in SIDES),
     *(Gap(ROLL_BACK, "open-open-back", side, ("PUT",), ("table version", "manifest version")) for side in SIDES),
     *(Gap(STAGING, "open-open-schema", side, ("PUT", "COPY", "DELETE"), ("schema file",)) for side in SIDES),
 )
 
 
-def gap_of(pair: str, held: Side, verb: str, role: str) -> str | None:
-    """The race that a schedule may show, if it may show one."""
+def gap_of(pair: str, held: Side, verb: str, role: str, broken: tuple[str, ...]) -> str | None:
+    """The race that a schedule may show, if it may show one and has broken no more than that."""
     for gap in GAPS:
-        fits = gap.pair == pair and gap.held == held
+        fits = gap.pair == pair and gap.held == held and set(broken) <= set(gap.breaks or broken)
         if fits and verb in (gap.verbs or (verb,)) and role in (gap.roles or (role,)):
             return gap.name
     return None

@@ -12,7 +12,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from reference.errors import CommitConflict, Internal, NotFound, OmniError
+from reference.errors import CommitConflict, Internal, NotFound, OmniError, StorageError
 from reference.format.manifest import GraphCommit, TableEntry
 from reference.format.sidecar import WriterKind
 from reference.operations.branches import ensure_fork
@@ -80,8 +80,8 @@ def commit_changes(
     with store.queues.hold([(key, branch) for key in changes.tables]):
         try:
             works = tuple(_work(store, changes, change) for _, change in sorted(changes.tables.items()))
-        except NotFound as error:
-            raise _version_is_gone(store, changes, error) from error
+        except (NotFound, StorageError) as error:
+            raise _explained(store, changes, error) from None
         reads = changes.reads(catalog)
         intent = Intent(
             kind=kind,
@@ -97,11 +97,14 @@ def commit_changes(
         return commit_graph(store, intent)
 
 
-def _version_is_gone(store: GraphStore, changes: ChangeSet, error: NotFound) -> OmniError:
-    """A version that the write builds on is not there: others moved on and cleaned up, or the graph is damaged."""
-    now = store.manifests.fresh(changes.snapshot.branch).snapshot().entries
-    if any(now.get(key) != changes.snapshot.entries.get(key) for key in changes.tables):
+def _explained(store: GraphStore, changes: ChangeSet, error: OmniError) -> OmniError:
+    """Why a version cannot be built on: others moved on and cleaned up, the branch was made anew, or it is damaged."""
+    now, then = store.manifests.fresh(changes.snapshot.branch).snapshot(), changes.snapshot
+    moved = any(now.entries.get(key) != then.entries.get(key) for key in changes.tables)
+    if moved or now.incarnation != then.incarnation:
         return CommitConflict("a table of this write", error.message, retryable=True)
+    if isinstance(error, StorageError):
+        return error
     return Internal(
         f"the manifest pins a version that is not there: {error.message}",
         code="head_behind_manifest",

@@ -132,10 +132,13 @@ def test_results_are_counted_by_what_became_of_them() -> None:
 
 
 def test_a_gap_is_only_where_its_rule_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = Gap("a race", "open-open", "first", verbs=("PUT",), roles=("table version", "audit version"))
+    writes, roles = ("PUT",), ("table version", "audit version")
+    rule = Gap("a race", "open-open", "first", verbs=writes, roles=roles, breaks=("PUB-21", "REC-18"))
     monkeypatch.setattr("failpoints.pairs.gaps.GAPS", (rule,))
-    assert gap_of("open-open", "first", "PUT", "table version") == "a race"
-    assert gap_of("open-open", "second", "PUT", "table version") is None
-    assert gap_of("open-write", "first", "PUT", "table version") is None
-    assert gap_of("open-open", "first", "GET", "table version") is None
-    assert gap_of("open-open", "first", "PUT", "manifest version") is None
+    shown = ("PUB-21",)
+    assert gap_of("open-open", "first", "PUT", "table version", shown) == "a race"
+    assert gap_of("open-open", "second", "PUT", "table version", shown) is None
+    assert gap_of("open-write", "first", "PUT", "table version", shown) is None
+    assert gap_of("open-open", "first", "GET", "table version", shown) is None
+    assert gap_of("open-open", "first", "PUT", "manifest version", shown) is None
+    assert gap_of("open-open", "first", "PUT", "table version", ("PUB-21", "PUB-20")) is None

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from failpoints import registry
-from reference.errors import BadRequest, Conflict, NotFound, OmniError
+from reference.errors import BadRequest, Conflict, NotFound, OmniError, StorageError
 from reference.format.names import MANIFEST_DIR, SCHEMA_LOCK_BRANCH
 from reference.graph import Graph
+from reference.operations import changeset
 from reference.operations.branches import ensure_fork
 from reference.operations.tests.people import (
     add_person,
@@ -21,6 +22,7 @@ from reference.operations.tests.people import (
     remove_person,
     set_age,
 )
+from reference.storage.tables import Staged
 
 
 @pytest.fixture
@@ -332,3 +334,27 @@ def test_a_handle_of_a_deleted_branch_does_not_serve_its_rows_under_the_new_one(
     graph.branch_create("feature")
     add_person(graph, "feature", "Finn")
     assert ages(reader, "feature").keys() - ages(graph).keys() == {"Finn"}
+
+
+@pytest.mark.requirement("PUB-21", "SNP-08")
+@pytest.mark.parametrize("error", [NotFound("no such file", code="gone"), StorageError("half a file", code="broken")])
+def test_a_write_whose_branch_is_made_anew_while_it_is_staged_is_a_conflict(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, error: OmniError
+) -> None:
+    """The new branch has the same versions of the same tables, and other files."""
+    graph.branch_create("feature")
+    set_age(graph, "feature", "Bob", 1)
+    other = Graph.open(graph.store.root.uri)
+
+    def stage(*_: object) -> Staged:
+        monkeypatch.undo()
+        other.branch_delete("feature")
+        other.branch_create("feature")
+        set_age(other, "feature", "Bob", 2)
+        raise error
+
+    monkeypatch.setattr(changeset, "stage_change", stage)
+    with pytest.raises(Conflict):
+        set_age(graph, "feature", "Bob", 7)
+
+    assert ages(other, "feature")["Bob"] == 2
