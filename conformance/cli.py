@@ -4,6 +4,8 @@
     sweep          kill its writers at every request
     race           hold one process while another works; or let many write at once
     storm          random operations in bad weather
+    cost           what its operations cost on S3, against budgets
+    bench          how long they take, against bare Lance
     smoke          check an adapter, before any verdict on the engine
     replay         repeat a failure from its trace, on any engine
     pin            make a regression test of a trace
@@ -11,8 +13,8 @@
     audit          read a graph's bytes, whoever wrote it
     doctor         which stores and tools are here
 
-Exit codes: 0 conforms, 1 a requirement failed, 2 usage, 3 the engine or its adapter could not run, 4 nothing was
-tested, 5 a known failure did not fail.
+Exit codes: 0 conforms, 1 a requirement failed, 2 usage, 3 the engine, its adapter or a store could not run, 4 nothing
+was tested, 5 a known failure did not fail.
 """
 
 from __future__ import annotations
@@ -36,16 +38,19 @@ from conformance.runner.plugin import FAULTS
 from conformance.runner.profiles import PROFILES
 from conformance.runner.session import Run, RunOptions, RunUsageError
 from conformance.runner.session import run as run_suites
+from conformance.runner.stores import show_stores
 from conformance.runner.verdict import CONFORMS
 from conformance.smoke import smoke_command
 from conformance.traces import TraceError, read_trace
+from cost_budgets.bench_command import bench_command
+from cost_budgets.commands import cost_command
 from failpoints.commands import pin_command, race_command, storm_command, sweep_command
 from fixtures.stores.catalog import STORES, UnknownStore
 
 HELP = """Find out whether an OmniGraph storage engine keeps its promises.
 
-Exit codes: 0 conforms, 1 a requirement failed, 2 usage, 3 the engine or its adapter could not run, 4 nothing was
-tested, 5 a known failure did not fail.
+Exit codes: 0 conforms, 1 a requirement failed, 2 usage, 3 the engine, its adapter or a store could not run, 4 nothing
+was tested, 5 a known failure did not fail.
 """
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=HELP)
 
@@ -120,7 +125,8 @@ def show(this: Run, console: Console) -> None:
     if len(failed) > SHOWN_FAILURES:
         console.print(f"       and {len(failed) - SHOWN_FAILURES} more", highlight=False)
     for fault in this.faults:
-        console.print(f"[bold red]adapter[/] {escape(str(fault['message']))}", highlight=False)
+        whose = "adapter" if fault["store"] is None else "store"
+        console.print(f"[bold red]{whose}[/] {escape(str(fault['message']))}", highlight=False)
         if fault["stderr"]:
             console.print(f"        it wrote to stderr: {escape(str(fault['stderr'])[-2000:])}", highlight=False)
     for line in verdict.known:
@@ -128,6 +134,7 @@ def show(this: Run, console: Console) -> None:
             word = "stale" if line["state"] == "stale" else "not run"
             console.print(f"[bold yellow]{word}[/] known failure, line {line['line']}: {escape(line['names'])}")
     _show_not_tested(this, console)
+    show_stores(verdict.requirements, console)
     counted = verdict.summary["requirements"]
     words = ", ".join(f"{name.replace('_', ' ')} {number}" for name, number in counted.items())
     console.print(f"requirements: {words}", highlight=False)
@@ -208,6 +215,8 @@ app.command("sweep")(sweep_command)
 app.command("race")(race_command)
 app.command("storm")(storm_command)
 app.command("pin")(pin_command)
+app.command("cost")(cost_command)
+app.command("bench")(bench_command)
 app.command("smoke")(smoke_command)
 app.command("audit")(audit_command)
 app.command("doctor")(doctor_command)

@@ -1,4 +1,8 @@
-"""`touchstone doctor`: which stores and tools are here, and what to do about those that are not."""
+"""`touchstone doctor`: which stores and tools are here, and what to do about those that are not.
+
+With `--stores` each store that is here is started, proves its conditional writes, and is asked what stores answer
+differently.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,17 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fixtures.stores.catalog import STORES
+from conformance.consoles import make_console
+from conformance.runner.session import without_aws_variables
+from fixtures.stores.catalog import STORES, StoreUnavailable, running
+from fixtures.stores.ledger import Entry, compared
 
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _ANSWER_TIMEOUT_SECONDS: Final = 20
@@ -45,13 +53,13 @@ def findings() -> Iterator[Finding]:
         yield _package(name)
     for kind in STORES.values():
         reason = kind.missing()
-        yield Finding("store", kind.name, reason is None, kind.description if reason is None else reason)
+        yield Finding("store", kind.name, reason is None, f"ok: {kind.description}" if reason is None else reason)
     yield _command("node", ["node", "--version"], "runs the example driver in fixtures/drivers/node: install nodejs")
     yield _command("java", ["java", "-version"], "runs Spark: install a Java runtime, 17 or newer")
     yield _command(
         "docker",
         ["docker", "version", "--format", "{{.Server.Version}}"],
-        "runs MinIO: install docker.io and start dockerd",
+        "runs MinIO in a container: install docker.io and start dockerd",
     )
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     words = (
@@ -80,9 +88,36 @@ def _command(name: str, command: list[str], otherwise: str) -> Finding:
     return Finding("tool", name, done.returncode == 0, lines[0] if lines and done.returncode == 0 else otherwise)
 
 
-def doctor_command() -> None:
+def doctor_command(
+    stores: Annotated[
+        bool, typer.Option("--stores", help="Start every store that is here, and say what each answers.")
+    ] = False,
+) -> None:
     """Say which stores and tools are here, and what to do about the missing ones."""
-    show(Console(), list(findings()))
+    console = make_console()
+    if stores:
+        without_aws_variables()
+        show_ledgers(console)
+    else:
+        show(console, list(findings()))
+
+
+def show_ledgers(console: Console) -> None:
+    """Start each store that is here, and print whether it proves itself, and the parity ledger."""
+    ledgers: dict[str, tuple[Entry, ...]] = {}
+    for name, kind in STORES.items():
+        try:
+            with running(name) as store:
+                ledgers[name] = store.ledger()
+            console.print(f"[green]{name}[/]: ok, {escape(kind.description)}", highlight=False)
+        except StoreUnavailable as reason:
+            console.print(f"[bold yellow]{name}[/]: {escape(str(reason))}", highlight=False)
+    asked = [name for name, entries in ledgers.items() if entries]
+    table = Table("asked", *asked, box=None, pad_edge=False)
+    for row in compared({name: ledgers[name] for name in asked}):
+        table.add_row(escape(row["question"]), *(escape(row["answers"].get(name, "")) for name in asked))
+    if asked:
+        console.print(table)
 
 
 def show(console: Console, found: list[Finding]) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -78,7 +80,7 @@ def sweep_command(
     refused = _Refusals(console)
     began = time.monotonic()
     with (
-        _running(console) as ended,
+        in_words(console) as ended,
         _progress(console, "cells") as advance,
         closing(sweep(writers, options, jobs=jobs or default_jobs())) as results,
     ):
@@ -152,7 +154,7 @@ def race_command(
     refused = _Refusals(console)
     began = time.monotonic()
     swept = sweep(engine, store=store, pairs=names, limit=limit, jobs=jobs or default_jobs(), timeout_seconds=timeout)
-    with _running(console) as ended, _progress(console, "schedules") as advance, closing(swept) as results:
+    with in_words(console) as ended, _progress(console, "schedules") as advance, closing(swept) as results:
         for result in results:
             if isinstance(result, ScheduleResult):
                 found.append(result)
@@ -194,7 +196,7 @@ def _history(
     from fixtures.stores.catalog import running
 
     without_aws_variables()
-    with _running(console) as ended, running(store) as place:
+    with in_words(console) as ended, running(store) as place:
         result = run_history(
             engine,
             place,
@@ -242,7 +244,7 @@ def storm_command(
         line = f"{line_of(dict(step))}  # {ending}" if ending else line_of(dict(step))
         console.print(escape(line), highlight=False, soft_wrap=True, style="dim")
 
-    with _running(console) as ended, workshop(engine, store, timeout_seconds=timeout) as (bench, place):
+    with in_words(console) as ended, workshop(engine, store, timeout_seconds=timeout) as (bench, place):
         result = run_storm(bench, place, seed=seed, operations=operations, played=played)
     if ended.early:
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -312,11 +314,13 @@ class Ended:
 
 
 @contextmanager
-def _running(console: Console) -> Iterator[Ended]:
+def in_words(console: Console) -> Iterator[Ended]:
     """What ends a command that has begun, in words. Who interrupts it sees what was found until then."""
     from failpoints.workshop import SweepBroken, UnfitStore
 
     ended = Ended()
+    # Who asks this process to end wants its stores, drivers and workers to end too.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if _is_main() else None
     try:
         yield ended
     except KeyboardInterrupt:
@@ -330,6 +334,13 @@ def _running(console: Console) -> Iterator[Ended]:
     except (AdapterFault, Unsupported, EngineError, SweepBroken) as fault:
         console.print(f"[bold red]could not run[/]: {escape(str(fault))}", highlight=False, soft_wrap=True)
         raise typer.Exit(COULD_NOT_RUN) from None
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _is_main() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 class _Refusals:

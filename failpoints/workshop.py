@@ -63,7 +63,7 @@ def check_store(name: str) -> None:
     """Refuse a store that has no requests to be cut, before anything is started."""
     kind = kind_of(name)
     if name == "local":
-        message = "faults are made between an engine and an S3 store; a local directory has no requests to be cut"
+        message = "faults are made, and requests counted, between an engine and an S3 store; a local directory has none"
         raise UnfitStore(f"{message}: give --store moto")
     reason = kind.missing()
     if reason is not None:

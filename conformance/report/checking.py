@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from jsonschema import Draft202012Validator
 
+from conformance.report.words import COUNTED_AS
+
 SCHEMA_FILE: Final = Path(__file__).parent / "report.schema.json"
 _MESSAGE_LENGTH_MAX: Final = 300
 
@@ -82,6 +84,9 @@ def _names(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield _place(["requirements", index, "group"]), f"the group of {requirement['id']} is another one"
         for name in requirement["stores"].keys() - set(stores):
             yield _place(["requirements", index, "stores"]), f"{name!r} is not one of the stores"
+    for index, row in enumerate(report["parity"]):
+        for name in row["answers"].keys() - set(stores):
+            yield _place(["parity", index, "answers"]), f"{name!r} is not one of the stores"
     for index, test in enumerate(report["tests"]):
         if test["store"] not in (None, *stores):
             yield _place(["tests", index, "store"]), f"{test['store']!r} is not one of the stores"
@@ -92,7 +97,7 @@ def _names(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _counts(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for what in ("requirements", "tests"):
-        counted = Counter("faults" if each["outcome"] == "fault" else each["outcome"] for each in report[what])
+        counted = Counter(COUNTED_AS.get(each["outcome"], each["outcome"]) for each in report[what])
         counted["total"] = len(report[what])
         for name, said in report["summary"][what].items():
             if said != counted[name]:
@@ -109,5 +114,6 @@ def _verdict(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         ]
         if broken:
             yield "report['verdict']", f"it is 'conforms', and {broken[0]} failed"
-        if report["faults"] or report["summary"]["tests"]["faults"]:
-            yield "report['verdict']", "it is 'conforms', and the adapter had a fault"
+        tests = report["summary"]["tests"]
+        if report["faults"] or tests["faults"] or tests["store_faults"]:
+            yield "report['verdict']", "it is 'conforms', and the adapter had a fault, or a store"

@@ -49,6 +49,8 @@ def page_of(report: Mapping[str, Any], *, files: tuple[str, ...] = ()) -> str:
             },
             known_tests=[test for test in report["tests"] if test["outcome"] == "known_failing"],
             set_aside=views.set_aside(report),
+            parity=views.parity(report),
+            asked_stores=views.asked_stores(report),
             without_test=views.without_test(report),
             groups=views.groups(report),
             files=files,

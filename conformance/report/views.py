@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from conformance.report.words import GROUPS, OUTCOMES, Outcome
+from conformance.report.words import COUNTED_AS, GROUPS, OUTCOMES, Outcome
 
 Record = Mapping[str, Any]
 
@@ -46,11 +46,22 @@ class UntestedFailure:
 
 @dataclass(frozen=True)
 class Fault:
-    """The adapter went wrong: where, how, and what its process said."""
+    """The adapter, or a store, went wrong: where, how, what its process said, and the tests lost to it."""
 
     test: str | None
+    store: str | None
     message: str
     stderr: str | None
+    lost: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Parity:
+    """One question that stores answer differently: what each of this run's answered, in their order."""
+
+    question: str
+    answers: Sequence[str | None]
+    differs: bool
 
 
 @dataclass(frozen=True)
@@ -99,11 +110,10 @@ def replay_command(trace: str, engine: str, store: str | None) -> str:
 
 def counts(summary: Mapping[str, int]) -> tuple[Count, ...]:
     """Every count of a summary, zeros too: what did not fail is a fact as well."""
-    names = {"fault": "faults"}
     return tuple(
-        Count(outcome, summary[names.get(key, key)])
+        Count(outcome, summary[COUNTED_AS.get(key, key)])
         for key, outcome in OUTCOMES.items()
-        if names.get(key, key) in summary
+        if COUNTED_AS.get(key, key) in summary
     )
 
 
@@ -152,15 +162,40 @@ def _reasons(report: Record, requirement: str) -> Iterator[str]:
 
 
 def faults(report: Record) -> tuple[Fault, ...]:
-    """Every fault of the adapter, also those that only a test's outcome tells."""
-    listed = [Fault(each["test"], each["message"], each["stderr"]) for each in report["faults"]]
+    """Every fault of the adapter, also those that only a test's outcome tells, and every store that broke down."""
+    listed = [
+        Fault(each["test"], each["store"], each["message"], each["stderr"], _lost_with(report, each["store"]))
+        for each in report["faults"]
+    ]
     named = {fault.test for fault in listed}
     of_tests = [
-        Fault(test["name"], test["because"] or test["reason"] or NO_REASON, test["detail"])
+        Fault(test["name"], None, test["because"] or test["reason"] or NO_REASON, test["detail"])
         for test in report["tests"]
         if test["outcome"] == "fault" and test["name"] not in named
     ]
     return (*listed, *of_tests)
+
+
+def _lost_with(report: Record, store: str | None) -> tuple[str, ...]:
+    lost = [test["name"] for test in report["tests"] if test["outcome"] == "store_fault" and test["store"] == store]
+    return tuple(lost)
+
+
+def parity(report: Record) -> tuple[Parity, ...]:
+    """What the stores answered, those questions first on which they differ."""
+    names = asked_stores(report)
+    rows = [[row["answers"].get(name) for name in names] for row in report["parity"]]
+    found = [
+        Parity(row["question"], answers, len(set(answers)) > 1)
+        for row, answers in zip(report["parity"], rows, strict=True)
+    ]
+    return tuple(sorted(found, key=lambda each: not each.differs))
+
+
+def asked_stores(report: Record) -> tuple[str, ...]:
+    """The stores that have answered, in the order of the run."""
+    answered = {name for row in report["parity"] for name in row["answers"]}
+    return tuple(store["name"] for store in report["stores"] if store["name"] in answered)
 
 
 def set_aside(report: Record) -> tuple[SetAside, ...]:

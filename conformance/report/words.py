@@ -40,11 +40,15 @@ OUTCOMES: Final[Mapping[str, Outcome]] = MappingProxyType(
             Outcome("skipped", "skipped", "»", "could not be tried here"),
             Outcome("not_tested", "not tested", "?", "no test of it reached its step in this run"),
             Outcome("fault", "adapter fault", "#", "the adapter went wrong, not the engine"),
+            Outcome("store_fault", "store fault", "~", "the store broke down, not the engine"),
             Outcome("passed", "passed", "✓", "held wherever it was tried"),
             Outcome("gap", "open gap", "○", "known and open, never asserted"),
         )
     }
 )
+
+# How the summary calls the number of those that have such an outcome, where it is not the outcome's own name.
+COUNTED_AS: Final[Mapping[str, str]] = MappingProxyType({"fault": "faults", "store_fault": "store_faults"})
 
 VERDICTS: Final[Mapping[str, Verdict]] = MappingProxyType(
     {

@@ -30,7 +30,7 @@ from conformance.runner.known import KnownFailure, excuse, read_known_failing
 from conformance.runner.profiles import PROFILES, Profile
 from conformance.runner.records import PROPERTY, Phase
 from fixtures.forge import Forge
-from fixtures.stores.catalog import Store, StoreUnavailable
+from fixtures.stores.catalog import STORES, Store, StoreUnavailable
 from fixtures.stores.catalog import running as store_running
 
 # What the fixtures below are to a test that asks for them.
@@ -40,6 +40,10 @@ Peers = Callable[..., Engine]
 
 CASE = pytest.StashKey[Case]()
 ENGINES = pytest.StashKey["Engines"]()
+# Stores that run, and of those that were stopped whether they answered to the end.
+RUNNING = pytest.StashKey[dict[str, Store]]()
+STOPPED = pytest.StashKey[dict[str, str | None]]()
+STORE_IS_GONE = pytest.StashKey[str]()
 SUITES = Path(__file__).parents[1] / "suites"
 # The group of tests that make faults between the engine and its store.
 FAULTS = "FAULTS"
@@ -51,7 +55,7 @@ FAULTS = "FAULTS"
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("touchstone", "the engine under test, and where it is tested")
     group.addoption("--touchstone-engine", default="reference", help="cmd:…, python:…:… or reference")
-    group.addoption("--touchstone-store", action="append", default=[], help="local, moto; may be given several times")
+    group.addoption("--touchstone-store", action="append", default=[], help=f"{', '.join(STORES)}; may be repeated")
     group.addoption("--touchstone-profile", default="quick", choices=list(PROFILES), help="how much is done")
     group.addoption("--touchstone-seed", type=int, default=0, help="the seed of the random sequences")
     group.addoption("--touchstone-timeout", type=float, default=120.0, help="seconds that an answer may take")
@@ -68,6 +72,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "s3: needs an S3 server; one is started from the package `moto`",
     ):
         config.addinivalue_line("markers", line)
+    config.stash[RUNNING] = {}
+    config.stash[STOPPED] = {}
     config.stash[ENGINES] = Engines(
         config.getoption("--touchstone-engine"),
         config.getoption("--touchstone-timeout"),
@@ -243,11 +249,13 @@ def ask_to_attach(words: str) -> None:
 @pytest.fixture(scope="session")
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     """Where the graphs of this test are; the name is part of the test's."""
-    try:
-        with store_running(request.param) as running:
-            yield running
-    except StoreUnavailable as reason:
-        pytest.skip(str(reason))
+    started = request.config.stash[RUNNING]
+    with store_running(request.param) as running:
+        started[running.name] = running
+        yield running
+        # The last test is told from its store's end only here: both come before what the test left is reported.
+        del started[running.name]
+        request.config.stash[STOPPED][running.name] = running.silence()
 
 
 @pytest.fixture
@@ -302,7 +310,7 @@ def forge(store: Store) -> ForgeOf:
 
 
 @pytest.fixture
-def judged(engine: Engine, store: Store) -> Iterator[Judged]:
+def judged(request: pytest.FixtureRequest, engine: Engine, store: Store) -> Iterator[Judged]:
     """Makes judged graphs: `judged(schema, records)`. The auditor reads each when the test is over.
 
     A test that damages a graph on purpose says so: `graph.audited = False`.
@@ -318,7 +326,7 @@ def judged(engine: Engine, store: Store) -> Iterator[Judged]:
 
     yield make
     for graph in made:
-        if graph.audited:
+        if graph.audited and STORE_IS_GONE not in request.node.stash:
             graph.audit()
 
 
@@ -350,9 +358,15 @@ def pytest_runtest_makereport(
     if CASE not in item.stash:
         return report
     phase = _phase(item, call, report)
+    if phase.outcome in ("failed", "fault"):
+        phase = _blamed_on_the_store(item, call, phase)
+    if phase.outcome == "store_fault":
+        # Every other test would wait for a store that is gone.
+        item.stash[STORE_IS_GONE] = phase.because or ""
+        item.session.shouldstop = phase.because or "the store broke down"
     if phase.outcome == "failed":
         phase = _excused(item, phase)
-    if phase.outcome == "fault":
+    if phase.outcome in ("fault", "store_fault"):
         item.config.stash[ENGINES].forget()
     if phase.outcome in ("unsupported", "known_failing", "skipped") and report.outcome == "failed":
         report.outcome = "skipped"
@@ -381,6 +395,21 @@ def _phase(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestRe
     own = error.ids if isinstance(error, RequirementBroken) else ()
     broke = tuple(sorted({*own, *case.broke})) or case.blamed()
     return Phase("failed", broke=broke, because=_because(error), detail=detail, trace=_trace(item, broke), **known)
+
+
+def _blamed_on_the_store(item: pytest.Item, call: pytest.CallInfo[None], phase: Phase) -> Phase:
+    """A failure on a store that does not answer us either is none of the engine's."""
+    error = None if call.excinfo is None else call.excinfo.value
+    if isinstance(error, StoreUnavailable):
+        silence: str | None = str(error)
+    else:
+        name = phase.store or ""
+        running = item.config.stash[RUNNING].get(name)
+        silence = item.config.stash[STOPPED].get(name) if running is None else running.silence()
+    if silence is None:
+        return phase
+    because = f"the store '{phase.store}' broke down: {silence}"
+    return Phase("store_fault", phase.store, phase.requirements, phase.proved, because=because, detail=phase.detail)
 
 
 def _may_lack(item: pytest.Item, op: str) -> bool:

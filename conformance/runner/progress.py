@@ -22,6 +22,7 @@ _COLOURS = {
     "passed": "green",
     "failed": "red",
     "fault": "red",
+    "store_fault": "red",
     "known_failing": "yellow",
     "unsupported": "magenta",
     "skipped": "cyan",
@@ -36,18 +37,19 @@ def group_of_test(name: str) -> str:
 class Progression:
     """Listens to pytest, keeps the records, and shows how far it is."""
 
-    def __init__(self, console: Console, *, quiet: bool = False) -> None:
+    def __init__(self, console: Console, *, quiet: bool = False, store: str | None = None) -> None:
         self.records: dict[str, TestRecord] = {}
         self.faults: list[dict[str, Any]] = []
         self.collect_errors: list[str] = []
         self._console = console
+        self._where = "" if store is None else f" on {store}"
         self._quiet = quiet  # pytest speaks for itself when somebody has given it options.
         self._totals: Counter[str] = Counter()
         self._done: Counter[str] = Counter()
         self._tasks: dict[str, TaskID] = {}
         self._session: pytest.Session | None = None
         self._progress = Progress(
-            TextColumn("{task.description:<4}"),
+            TextColumn(f"{{task.description:<4}}{self._where}"),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -87,6 +89,8 @@ class Progression:
                     record.phases.append(phase)
                     if phase.outcome == "fault":
                         self._fault(name, phase.because or "", phase.stderr or "")
+                    elif phase.outcome == "store_fault":
+                        self._store_fault(name, phase)
         if report.when == "teardown":
             self._finish(record)
 
@@ -96,10 +100,24 @@ class Progression:
     # -- what people see -----------------------------------------------------------------------------------------------
 
     def _fault(self, name: str, message: str, stderr: str) -> None:
-        self.faults.append({"test": name, "message": message, "stderr": stderr})
+        self.faults.append({"test": name, "store": None, "message": message, "stderr": stderr})
         passed = any(record.outcome == "passed" and record.proved for record in self.records.values())
         if self._session is not None and (not passed or len(self.faults) >= FAULTS_MAX):
             self._session.shouldstop = "the engine or its adapter broke down"
+
+    def _store_fault(self, name: str, phase: Phase) -> None:
+        """One word for each store: the tests that it took with it are in the records."""
+        if all(fault["store"] != phase.store for fault in self.faults):
+            self.faults.append({"test": name, "store": phase.store, "message": phase.because or "", "stderr": ""})
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another store makes sense: not after a breakdown of the engine, or where pytest was told to stop."""
+        return all(fault["store"] is not None for fault in self.faults) and not self._told_to_stop
+
+    @property
+    def _told_to_stop(self) -> bool:
+        return self._session is not None and bool(self._session.shouldfail)
 
     def _begin(self, nodeids: Sequence[str]) -> None:
         self._totals.update(group_of_test(short_name(nodeid)) for nodeid in nodeids)
@@ -115,7 +133,7 @@ class Progression:
         if group in self._tasks:
             self._progress.update(self._tasks[group], completed=self._done[group], loud=loud)
         elif self._done[group] == self._totals[group] and not self._quiet:
-            self._console.print(f"{group:<4} {self._done[group]:>3} tests: {loud}", highlight=False)
+            self._console.print(f"{group:<4} {self._done[group]:>3} tests{self._where}: {loud}", highlight=False)
 
     def _loud(self, group: str) -> str:
         """Every outcome with its number: nothing may go unseen."""

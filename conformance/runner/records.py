@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
-Outcome = Literal["passed", "failed", "known_failing", "unsupported", "skipped", "fault"]
+Outcome = Literal["passed", "failed", "known_failing", "unsupported", "skipped", "fault", "store_fault"]
 PROPERTY: Final = "touchstone"
 
 
@@ -37,7 +37,15 @@ class Phase:
 
 
 # Of several phases the worst counts: a test that passed and left a broken graph behind has failed.
-_WORST_FIRST: Final[tuple[Outcome, ...]] = ("fault", "failed", "known_failing", "unsupported", "skipped", "passed")
+_WORST_FIRST: Final[tuple[Outcome, ...]] = (
+    "store_fault",
+    "fault",
+    "failed",
+    "known_failing",
+    "unsupported",
+    "skipped",
+    "passed",
+)
 
 
 @dataclass

@@ -26,6 +26,7 @@ from conformance.adapters import AdapterFault, EngineError, Unsupported
 from conformance.judge import Engine, Hello
 from conformance.registry import requirements
 from conformance.report import write_report
+from conformance.runner.junit import join_junit
 from conformance.runner.known import KnownFailingError, KnownFailure, read_known_failing
 from conformance.runner.plugin import FAULTS, SUITES
 from conformance.runner.profiles import PROFILES
@@ -33,7 +34,17 @@ from conformance.runner.progress import Progression
 from conformance.runner.records import TestRecord
 from conformance.runner.verdict import Verdict, judge
 from conformance.traces import write_trace
-from fixtures.stores.catalog import SCRATCH_VARIABLE, kind_of, running, scratch_directory
+from fixtures.stores import endpoint
+from fixtures.stores.catalog import (
+    OWN_SERVER,
+    SCRATCH_VARIABLE,
+    Store,
+    StoreUnavailable,
+    kind_of,
+    running,
+    scratch_directory,
+)
+from fixtures.stores.ledger import Entry, compared
 
 DISTRIBUTION: Final = "omnigraph-touchstone"
 SMALLEST_SCHEMA: Final = "node Thing {\n  name: String @key\n}\n"
@@ -87,6 +98,7 @@ class Run:
     hello: Hello | None = None
     known: tuple[KnownFailure, ...] = ()
     stores: list[dict[str, Any]] = field(default_factory=list)
+    parity: list[dict[str, Any]] = field(default_factory=list)
     records: list[TestRecord] = field(default_factory=list)
     faults: list[dict[str, Any]] = field(default_factory=list)
     verdict: Verdict | None = None
@@ -103,10 +115,11 @@ def check_options(options: RunOptions) -> tuple[KnownFailure, ...]:
     if unknown:
         names = ", ".join(sorted(groups))
         raise RunUsageError(f"there is no suite '{unknown[0]}'; there are {names}, SEQ and {FAULTS}")
-    for name in options.stores:
-        kind_of(name)
-    if FAULTS in [each.upper() for each in options.suites] and "local" in options.stores:
+    unfit = [name for name in options.stores if OWN_SERVER not in kind_of(name).capabilities]
+    if FAULTS in [each.upper() for each in options.suites] and unfit:
         because = "a local directory has no requests that could be cut or held"
+        if unfit[0] != "local":
+            because = f"requests are cut and held between the engine and a server of our own, and '{unfit[0]}' is none"
         raise RunUsageError(f"the suite {FAULTS} needs an S3 store, such as --store moto: {because}")
     if options.report is not None:
         try:
@@ -128,9 +141,9 @@ def run(options: RunOptions, console: Console) -> Run:
     this = Run(options, known=check_options(options))
     without_aws_variables()
     with _scratch():
-        available = _available_stores(this, console)
-        if available and _engine_answers(this, available[0], console):
-            _test(this, available, console)
+        available = _usable_stores(this, console)
+        if not this.faults:
+            _test_on_each(this, available, console)
     missing = [name for name in options.stores if name not in available]
     this.verdict = judge(
         this.records, available, this.known, this.faults, whole=options.is_whole, missing_stores=missing
@@ -165,82 +178,118 @@ def without_secrets(text: str) -> str:
 
 def without_aws_variables() -> None:
     """No test talks to a store of the person who runs it: a variable of theirs would win over every option."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        del os.environ[name]
+    endpoint.set_aside(os.environ)
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 
 
-def _available_stores(this: Run, console: Console) -> list[str]:
+def _usable_stores(this: Run, console: Console) -> list[str]:
+    """Start each store once: it proves itself, says what it answers where stores differ, and the engine is tried on
+    the first. One that cannot be started, or is refused, is named with the reason and not used."""
     for name in this.options.stores:
         kind = kind_of(name)
-        reason = kind.missing()
-        this.stores.append({"name": name, "description": kind.description, "skipped": reason})
-        if reason is not None:
-            console.print(
-                f"[bold cyan]skipped[/]: the store '{name}' cannot run here: {escape(reason)}", highlight=False
-            )
-    return [store["name"] for store in this.stores if store["skipped"] is None]
+        this.stores.append({"name": name, "description": kind.description, "skipped": kind.missing()})
+    ledgers: dict[str, tuple[Entry, ...]] = {}
+    for row in this.stores:
+        if row["skipped"] is None and not this.faults:
+            try:
+                with running(row["name"]) as store:
+                    answers = store.ledger()
+                    if not ledgers:
+                        _try_engine(this, store, console)
+                    ledgers[store.name] = answers
+            except StoreUnavailable as reason:
+                row["skipped"] = str(reason)
+        if row["skipped"] is not None:
+            words = f"the store '{row['name']}' cannot be used: {escape(row['skipped'])}"
+            console.print(f"[bold cyan]skipped[/]: {words}", highlight=False)
+    this.parity = compared({name: entries for name, entries in ledgers.items() if entries})
+    return [row["name"] for row in this.stores if row["skipped"] is None]
 
 
-def _engine_answers(this: Run, store_name: str, console: Console) -> bool:
+def _try_engine(this: Run, store: Store, console: Console) -> None:
     """Whether there is an engine to judge: one that says hello, and takes the first requests without breaking down."""
     options = this.options
     try:
-        with running(store_name) as store:
-            engine = Engine.connect(options.engine, env=store.env, timeout_seconds=options.timeout_seconds)
-            try:
-                this.hello = engine.hello
-                uri = store.fresh_root()
-                engine.init(uri, SMALLEST_SCHEMA)
-                engine.open(uri).close()
-            finally:
-                engine.close()
+        engine = Engine.connect(options.engine, env=store.env, timeout_seconds=options.timeout_seconds)
+        try:
+            this.hello = engine.hello
+            uri = store.fresh_root()
+            engine.init(uri, SMALLEST_SCHEMA)
+            engine.open(uri).close()
+        finally:
+            engine.close()
     except (EngineError, Unsupported):
-        return True  # A typed refusal is an answer: the suites will say which requirement it breaks.
+        return  # A typed refusal is an answer: the suites will say which requirement it breaks.
     except AdapterFault as fault:
-        this.faults.append({"test": None, "message": str(fault), "stderr": fault.stderr})
-        return False
+        silence = store.silence()
+        if silence is not None:
+            raise StoreUnavailable(f"it broke down before the first test: {silence}") from fault
+        this.faults.append({"test": None, "store": None, "message": str(fault), "stderr": fault.stderr})
+        return
     console.print(
         f"engine [bold]{escape(engine.hello.name)} {escape(engine.hello.version)}[/], internal schema "
         f"{engine.hello.internal_schema_version}, profile {options.profile}, seed {options.seed}",
         highlight=False,
     )
-    return True
 
 
-def _test(this: Run, stores: Sequence[str], console: Console) -> None:
+def _test_on_each(this: Run, stores: Sequence[str], console: Console) -> None:
+    """One store after the other, each with the whole selection; a breakdown of one leaves the others."""
+    several = len(stores) > 1
+    written: list[Path] = []
+    for name in stores:
+        file_name = f"junit-{name}.xml" if several else JUNIT
+        junit = None if this.options.report is None else this.options.report / file_name
+        goes_on = _test(this, name, console, junit, several=several)
+        written += [] if junit is None else [junit]
+        if not goes_on:
+            break
+    if several and this.options.report is not None:
+        join_junit(written, this.options.report / JUNIT)
+
+
+def _test(this: Run, store: str, console: Console, junit: Path | None, *, several: bool) -> bool:
+    """Run the suites on a store; whether the next store is to be tried as well."""
     options = this.options
-    progression = Progression(console, quiet=bool(options.pytest_args))
+    progression = Progression(console, quiet=bool(options.pytest_args), store=store if several else None)
     # What else is installed beside this kit has no say in a verdict, and takes time to load.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    code = pytest.main(_pytest_args(options, stores), plugins=[progression])
-    this.records = list(progression.records.values())
-    this.faults += progression.faults
+    code = pytest.main(_pytest_args(options, store, junit), plugins=[progression])
+    this.records += progression.records.values()
+    found = progression.faults
     if code == pytest.ExitCode.USAGE_ERROR and options.pytest_args:
         raise RunUsageError(f"pytest does not understand {shlex.join(options.pytest_args)}")
+    goes_on = progression.goes_on
     if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR) or progression.collect_errors:
         words = "; ".join(progression.collect_errors) or f"pytest ended with {pytest.ExitCode(code).name}"
-        this.faults.append({"test": None, "message": f"the suites could not be run: {words[-2000:]}", "stderr": ""})
-    if code == pytest.ExitCode.INTERRUPTED and not this.faults:
-        this.faults.append({"test": None, "message": "the run was interrupted", "stderr": ""})
+        found.append(_fault_of_the_run(f"the suites could not be run: {words[-2000:]}"))
+        goes_on = False
+    if code == pytest.ExitCode.INTERRUPTED and not found:
+        found.append(_fault_of_the_run("the run was interrupted"))
+        goes_on = False
+    this.faults += found
+    return goes_on
 
 
-def _pytest_args(options: RunOptions, stores: Sequence[str]) -> list[str]:
+def _fault_of_the_run(message: str) -> dict[str, Any]:
+    return {"test": None, "store": None, "message": message, "stderr": ""}
+
+
+def _pytest_args(options: RunOptions, store: str, junit: Path | None) -> list[str]:
     args = [str(SUITES), "-c", str(SUITES / "pytest.ini"), "--rootdir", str(SUITES), "-p", "conformance.runner.plugin"]
     if not options.pytest_args:
         args += ["-p", "no:terminal"]  # Who gives options to pytest also wants to see what it says.
     args += ["--touchstone-engine", options.engine, "--touchstone-profile", options.profile]
     args += ["--touchstone-seed", str(options.seed), "--touchstone-timeout", str(options.timeout_seconds)]
-    for name in stores:
-        args += ["--touchstone-store", name]
+    args += ["--touchstone-store", store]
     for group in options.suites:
         args += ["--touchstone-suite", group]
     if options.only_test is not None:
         args += ["--touchstone-test", options.only_test]
     if options.known_failing is not None:
         args += ["--touchstone-known-failing", str(options.known_failing.absolute())]
-    if options.report is not None:
-        args += ["--junitxml", str((options.report / JUNIT).absolute())]
+    if junit is not None:
+        args += ["--junitxml", str(junit.absolute())]
     if options.workers > 1 and not options.attach:
         args += ["-p", "xdist.plugin", "-n", str(options.workers), "--dist", "worksteal"]
     if options.attach:
@@ -301,6 +350,7 @@ def report_of(this: Run, directory: Path | None) -> dict[str, Any]:
             "platform": f"{platform.system()} {platform.machine()}",
         },
         "stores": this.stores,
+        "parity": this.parity,
         "summary": this.verdict.summary,
         "requirements": list(this.verdict.requirements),
         "tests": [_test_row(this, record, directory) for record in sorted(this.records, key=lambda each: each.name)],

@@ -5,7 +5,7 @@
     0          conforms                at least one requirement was shown to hold, and none failed
     1          fails                   a requirement failed that is not on the list of known failures
     2                                  usage: the command line, the list of known failures (no report is written)
-    3          could_not_run           the engine or its adapter could not run, or broke down on the way
+    3          could_not_run           the engine or its adapter could not run, or it or a store broke down on the way
     4          nothing_tested          nothing was shown: a selection without tests, or everything skipped
     5          stale_known_failures    a known failure did not fail
 
@@ -39,7 +39,8 @@ REQUIREMENT_OUTCOMES: Final = (
     "not_tested",
     "gap",
 )
-TEST_OUTCOMES: Final = ("passed", "failed", "known_failing", "unsupported", "skipped", "faults")
+TEST_OUTCOMES: Final = ("passed", "failed", "known_failing", "unsupported", "skipped", "faults", "store_faults")
+_COUNTED_AS: Final = {"fault": "faults", "store_fault": "store_faults"}
 # Over several stores, and over the tests of one, the first of these that occurs.
 _WORST_FIRST: Final = ("failed", "known_failing", "passed", "unsupported", "skipped", "not_tested")
 
@@ -75,7 +76,7 @@ def judge(
         "requirements": {"total": len(rows), **_counted(REQUIREMENT_OUTCOMES, [row["outcome"] for row in rows])},
         "tests": {
             "total": len(records),
-            **_counted(TEST_OUTCOMES, ["faults" if r.outcome == "fault" else r.outcome for r in records]),
+            **_counted(TEST_OUTCOMES, [_COUNTED_AS.get(r.outcome, r.outcome) for r in records]),
         },
     }
     exit_code, because = _conclude(summary, lines, faults, missing_stores)
@@ -94,7 +95,10 @@ def _conclude(
     failed, passed = counted["failed"], counted["passed"]
     stale = [str(line["names"]) for line in lines if line["state"] == "stale"]
     if faults:
-        return COULD_NOT_RUN, f"the engine or its adapter broke down: {str(faults[0]['message']).splitlines()[0]}"
+        message = str(faults[0]["message"]).splitlines()[0]
+        if faults[0]["store"] is not None:
+            return COULD_NOT_RUN, f"{message}; this says nothing about the engine"
+        return COULD_NOT_RUN, f"the engine or its adapter broke down: {message}"
     if failed or summary["tests"]["failed"]:
         tests = summary["tests"]["failed"]
         return FAILS, f"{_count(failed, 'requirement')} failed, in {_count(tests, 'test')}"

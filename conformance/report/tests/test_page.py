@@ -12,6 +12,7 @@ from urllib.parse import unquote
 import pytest
 
 from conformance.registry import requirements
+from conformance.report import check_report
 from conformance.report.foreign import SHOWN_LENGTH_MAX
 from conformance.report.page import duration, page_of
 from conformance.report.tests.parsed import Page
@@ -24,6 +25,7 @@ from conformance.report.tests.sample import (
     failing,
     small,
     stale,
+    store_died,
 )
 from conformance.report.words import GROUPS, OUTCOMES
 
@@ -103,7 +105,7 @@ def test_the_verdict_is_said_first_in_words(sample: Callable[[], Record]) -> Non
 
 
 def test_the_sections_come_in_the_order_of_what_matters(failed: Page) -> None:
-    order = ["run", "counts", "faults", "failures", "known", "aside", "requirements", "tests"]
+    order = ["run", "counts", "faults", "failures", "known", "aside", "parity", "requirements", "tests"]
     assert [element.attributes["id"] for element in failed.all("h2")] == order
 
 
@@ -124,7 +126,7 @@ def test_every_count_is_said_in_the_same_way(failed: Page) -> None:
     for name, number in record["summary"]["requirements"].items():
         assert name == "total" or f"{number} {OUTCOMES[name].sign} {OUTCOMES[name].word}" in of_requirements
     for name, number in record["summary"]["tests"].items():
-        key = "fault" if name == "faults" else name
+        key = {"faults": "fault", "store_faults": "store_fault"}.get(name, name)
         assert name == "total" or f"{number} {OUTCOMES[key].sign} {OUTCOMES[key].word}" in of_tests
     apart = failed.one("p", class_="apart").text
     of = record["summary"]["requirements"]
@@ -179,6 +181,34 @@ def test_a_fault_that_only_a_test_tells_is_shown() -> None:
     record = copy.deepcopy(failing()) | {"faults": []}
     (card,) = Page(page_of(record)).all("article", class_="fault")
     assert "mrg/three_way The driver's answer was not JSON." in card.text
+
+
+def test_a_store_that_died_is_told_from_the_engine_with_the_tests_that_it_took_along() -> None:
+    page = read(store_died)
+    card = page.one("article", class_="store_fault")
+    assert "~ store fault" in card.text and "it does not answer a plain PUT" in card.text
+    assert "2 tests failed because of it" in card.text and "lay/LAY-02_holds" in card.text
+    assert not page.all("article", class_="failed") and not page.all("article", class_="fault")
+    assert "2 ~ store fault" in page.text
+
+
+def test_what_stores_answer_differently_is_marked_and_comes_first() -> None:
+    record = small()
+    record["stores"] += [{"name": name, "description": name, "skipped": None} for name in ("moto", "seaweedfs")]
+    record["parity"] = [
+        {"id": "a", "question": "DELETE of nothing", "answers": {"moto": "204", "seaweedfs": "204"}},
+        {"id": "b", "question": "PUT on nothing", "answers": {"seaweedfs": "412", "moto": "404"}},
+    ]
+    check_report(record)
+    page = Page(page_of(record))
+    rows = [row.text for row in page.all("tr") if "nothing" in row.text]
+    assert rows == ["PUT on nothing≠ they differ404412", "DELETE of nothing204204"]
+    assert [row.attributes.get("class") for row in page.all("tr") if "nothing" in row.text] == ["differs", None]
+    assert "Asked moto seaweedfs".replace(" ", "") in page.text.replace(" ", "")
+
+
+def test_a_run_without_an_s3_store_has_no_table_of_answers() -> None:
+    assert not [element for element in read(small).elements if element.attributes.get("id") == "parity"]
 
 
 def test_stale_known_failures_are_named() -> None:
@@ -323,5 +353,8 @@ def _with_hostile_text_everywhere(record: Record) -> Record:
     for line in record["known_failing"]["lines"]:
         line |= {"names": HOSTILE, "reason": HOSTILE}
     record["known_failing"]["file"] = HOSTILE
-    record["faults"] = [{"test": HOSTILE, "message": HOSTILE, "stderr": HOSTILE}]
+    record["faults"] = [
+        {"test": HOSTILE, "store": store, "message": HOSTILE, "stderr": HOSTILE} for store in (None, "x")
+    ]
+    record["parity"] = [{"id": HOSTILE, "question": HOSTILE, "answers": {"local": HOSTILE, "minio": "403"}}]
     return record

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from conformance.adapters import EngineError, Unsupported
@@ -67,3 +70,36 @@ class HasNoBranches(Sound):
                 each for each in answer["capabilities"] if "branch" not in each and each != "merge"
             ]
         return answer
+
+
+class WrongOnS3(Sound):
+    """Miscounts like `Miscounts`, and only on S3."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        super().__init__(env)
+        self._on_s3 = bool(env)
+
+    def ask(self, op: str, args: Mapping[str, Any]) -> Any:
+        answer = super().ask(op, args)
+        if self._on_s3 and op == "mutate" and answer["affected_nodes"] and args["statements"][0]["op"] == "delete":
+            answer["affected_nodes"] += 1
+        return answer
+
+
+class EndsItsStore(Sound):
+    """Takes the S3 server of its own test process down with the first mutation, and reports what comes of that."""
+
+    def ask(self, op: str, args: Mapping[str, Any]) -> Any:
+        if op == "mutate":
+            for pid in _children_that_run("moto_process.py"):
+                os.kill(pid, signal.SIGKILL)
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            raise EngineError("internal", "internal", "the store is gone", {})
+        return super().ask(op, args)
+
+
+def _children_that_run(program: str) -> list[int]:
+    """The children of this process, by id, that run a program."""
+    listed = [path.read_text(encoding="ascii").split() for path in Path("/proc/self/task").glob("*/children")]
+    children = [int(pid) for line in listed for pid in line]
+    return [pid for pid in children if program in Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")]

@@ -25,7 +25,7 @@ def record_of(
 
 PASSED = record_of("passed", proved=("LOD-07",))
 FAILED = record_of("failed", broke=("LOD-07",))
-FAULT = {"test": None, "message": "it went away", "stderr": ""}
+FAULT = {"test": None, "store": None, "message": "it went away", "stderr": ""}
 
 
 def outcome_of(verdict: Verdict, requirement: str) -> Any:

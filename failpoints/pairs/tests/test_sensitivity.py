@@ -57,6 +57,14 @@ CAUGHT = (
         "PUB-07",
         "is lost",
     ),
+    Caught(
+        "lost-writer-drops-its-sidecar",
+        "write-open",
+        "first",
+        Hold(0, "PUT", "table version", 2),
+        "PUB-21",
+        "no sidecar covers it",
+    ),
     at_sidecar("merge-does-not-recheck", "merge-endpoint", "PUB-07", "no serial order"),
 )
 

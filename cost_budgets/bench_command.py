@@ -1,0 +1,94 @@
+"""`touchstone bench`: ratios against bare pylance, kept as a history, and held against an earlier run.
+
+Exit codes: 0 measured, and not slower where it was compared; 1 slower beyond the noise; 2 usage; 3 the engine or its
+adapter could not run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from conformance.adapters import InvalidEngineSpec, parse
+from conformance.consoles import make_console, usage
+from conformance.runner.verdict import CONFORMS, FAILS
+from failpoints.commands import EngineOption, in_words
+from fixtures.stores.catalog import STORES, kind_of, running
+
+if TYPE_CHECKING:
+    from cost_budgets.benching import BenchRun
+
+HISTORY: Final = Path("benchmarks.jsonl")
+EXIT_INTERRUPTED: Final = 130
+
+
+def bench_command(
+    engine: EngineOption = "reference",
+    store: Annotated[str, typer.Option("--store", help=f"One of {', '.join(STORES)}.")] = "local",
+    rounds: Annotated[int, typer.Option(min=3, help="How often each operation is timed.")] = 20,
+    history: Annotated[Path, typer.Option(help="Earlier runs, one JSON object a line; this one is added.")] = HISTORY,
+    compare: Annotated[bool, typer.Option("--compare", help="Hold this run against the last saved one.")] = False,
+) -> None:
+    """Time operations as ratios to bare pylance in the same run."""
+    from cost_budgets.benching import HistoryError, bench, last_saved, save
+
+    console = make_console()
+    with in_words(console) as ended:
+        try:
+            parse(engine)
+            kind_of(store)
+        except (InvalidEngineSpec, ValueError) as error:
+            raise usage(str(error)) from None
+        with running(store) as place:
+            run = bench(engine, place, rounds=rounds)
+    if ended.early:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    try:
+        then = last_saved(history, engine=run.engine, store=run.store)
+        save(history, run)
+    except (HistoryError, OSError) as error:
+        raise usage(str(error)) from None
+    console.print(_table(run, then if compare else None))
+    console.print(f"{run.engine} on {run.store}, {rounds} rounds; added to {history}", highlight=False)
+    if not compare:
+        raise typer.Exit(CONFORMS)
+    raise typer.Exit(_compared(console, run, then))
+
+
+def _compared(console: Console, run: BenchRun, then: BenchRun | None) -> int:
+    from cost_budgets.benching import differences
+
+    if then is None:
+        console.print("no earlier run of this engine on this store: the next one can be held against this")
+        return CONFORMS
+    changed = {name: (then.environment.get(name), value) for name, value in run.environment.items()}
+    other = [f"{name} {old} then, {new} now" for name, (old, new) in changed.items() if old != new]
+    if other:
+        console.print(f"measured elsewhere: {escape('; '.join(other))}", highlight=False, soft_wrap=True)
+    slower = [each.name for each in differences(run, then) if each.slower]
+    words = f"[bold red]slower[/] than on {then.at}: {', '.join(slower)}" if slower else "[bold green]not slower[/]"
+    console.print(words, highlight=False, soft_wrap=True)
+    return FAILS if slower else CONFORMS
+
+
+def _table(run: BenchRun, then: BenchRun | None) -> Table:
+    from cost_budgets.benching import differences
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("operation")
+    for name in ("times bare Lance", "noise", *(("then", "may rise by", "verdict") if then else ())):
+        table.add_column(name, justify="right")
+    against = {each.name: each for each in differences(run, then)} if then else {}
+    for ratio in run.ratios:
+        cells = [ratio.name, f"{ratio.ratio:.2f}", f"{ratio.noise:.0%}"]
+        if then:
+            found = against[ratio.name]
+            was = "-" if found.then is None else f"{found.then:.2f}"
+            cells += [was, f"{found.allowed:.0%}", "slower" if found.slower else "new" if found.then is None else "ok"]
+        table.add_row(*cells)
+    return table

@@ -1,0 +1,213 @@
+"""Benchmarks as ratios: an engine's operations against bare pylance doing the part that cannot be saved.
+
+    run = bench("reference", store)
+    differences(run, saved)
+
+Seconds mean nothing on another machine, and little on this one an hour later. So each operation is timed in turns with
+the same work done by Lance alone, at the same store, and what counts is the ratio. How far two such ratios may differ
+without meaning anything is measured too: the engine's operation is timed twice in the same turns, once against itself.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import lance
+import pyarrow as pa
+
+from conformance.judge import Engine, Handle
+from fixtures.forge import Forge
+from fixtures.stores.catalog import Store
+
+FORMAT: Final = 1
+ROUNDS: Final = 20
+_SCHEMA: Final = "node Person {\n  name: String @key\n  age: I32?\n}\n"
+_ROWS: Final = 2_000
+# Beyond what was measured as noise, so much more is still none: a median of few rounds has noise of its own.
+_MARGIN: Final = 0.10
+
+
+class HistoryError(ValueError):
+    """A file of earlier runs that cannot be read: which line, and why."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One operation: how much longer than bare Lance it took, and how much it differed from itself."""
+
+    name: str
+    ratio: float
+    noise: float
+
+
+@dataclass(frozen=True)
+class BenchRun:
+    """All ratios of one run, and where they were measured."""
+
+    engine: str
+    store: str
+    rounds: int
+    at: str
+    environment: Mapping[str, Any]
+    ratios: tuple[Ratio, ...]
+    format: int = FORMAT
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One ratio then and now. `allowed` is how far it may rise before that means anything."""
+
+    name: str
+    then: float | None
+    now: float
+    allowed: float
+    slower: bool = field(default=False)
+
+
+def bench(engine: str, store: Store, *, rounds: int = ROUNDS) -> BenchRun:
+    """Time every operation in turns with its bare counterpart and with itself."""
+    with closing(Engine.connect(engine, env=store.env)) as connected:
+        name = f"{connected.hello.name} {connected.hello.version}"
+        place = _Place(connected, store)
+        ratios = [ratio_of(title, *_in_turns(rounds, ours, ours, bare)) for title, ours, bare in place.pairs()]
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return BenchRun(name, store.name, rounds, now, environment(), tuple(ratios))
+
+
+def ratio_of(title: str, first: Sequence[float], again: Sequence[float], bare: Sequence[float]) -> Ratio:
+    """The ratio, round by round, and its noise: how far off the operation is from itself, or how uncertain a median of
+    such scattered rounds is, whichever is more."""
+    ratios = [ours / theirs for ours, theirs in zip([*first, *again], [*bare, *bare], strict=True)]
+    median = statistics.median(ratios)
+    off = abs(statistics.median(one / other for one, other in zip(first, again, strict=True)) - 1)
+    quarters = statistics.quantiles(ratios, n=4)
+    scattered = (quarters[2] - quarters[0]) / median / math.sqrt(len(ratios))
+    return Ratio(title, round(median, 3), round(max(off, scattered), 3))
+
+
+def _in_turns(rounds: int, *actions: Callable[[], object]) -> list[list[float]]:
+    """The seconds of each action, taken in turns, so that a noisy neighbour disturbs all of them alike."""
+    seconds: list[list[float]] = [[] for _ in actions]
+    for action in actions:
+        action()  # The first time is never like the others.
+    for _ in range(rounds):
+        for action, taken in zip(actions, seconds, strict=True):
+            began = time.perf_counter()
+            action()
+            taken.append(time.perf_counter() - began)
+    return seconds
+
+
+class _Place:
+    """A graph, and beside it a bare table with the same rows."""
+
+    def __init__(self, engine: Engine, store: Store) -> None:
+        self._engine = engine
+        self._uri = store.fresh_root()
+        self._numbers = iter(range(10**9))
+        engine.init(self._uri, _SCHEMA)
+        self._handle: Handle = engine.open(self._uri)
+        rows = ({"type": "Person", "data": {"name": f"p{n:05}", "age": n % 90}} for n in range(_ROWS))
+        self._handle.load("\n".join(map(json.dumps, rows)), "append")
+        forge = Forge(self._uri, dict(store.env))
+        copy = forge.storage("node:Person").to_table()
+        self._options = forge.storage_options
+        self._bare_uri = f"{store.fresh_root()}/bare.lance"
+        self._bare = lance.write_dataset(
+            copy, self._bare_uri, enable_stable_row_ids=True, storage_options=self._options
+        )
+
+    def pairs(self) -> Sequence[tuple[str, Callable[[], object], Callable[[], object]]]:
+        return (
+            ("insert one row", self._insert, self._bare_insert),
+            ("read a table", lambda: self._handle.read("node:Person"), lambda: self._bare.to_table().to_pylist()),
+            ("ask for a snapshot", self._handle.snapshot, lambda: self._bare.latest_version),
+            ("open the graph", lambda: self._engine.open(self._uri).close(), self._bare_open),
+        )
+
+    def _insert(self) -> object:
+        data = {"name": f"new{next(self._numbers)}", "age": 7}
+        return self._handle.mutate({"op": "insert", "type": "Person", "data": data})
+
+    def _bare_insert(self) -> object:
+        name = f"new{next(self._numbers)}"
+        row = {**dict.fromkeys(self._bare.schema.names), "id": name, "name": name, "age": 7}
+        rows = pa.Table.from_pylist([row], schema=self._bare.schema)
+        return self._bare.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
+
+    def _bare_open(self) -> object:
+        return lance.dataset(self._bare_uri, storage_options=self._options)
+
+
+def environment() -> dict[str, Any]:
+    """Where this runs, as far as it changes a ratio."""
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cores": os.cpu_count(),
+        "pylance": version("pylance"),
+        "touchstone": version("omnigraph-touchstone"),
+    }
+
+
+# -- history -----------------------------------------------------------------------------------------------------------
+
+
+def save(path: Path, run: BenchRun) -> None:
+    """Add a run to a history, one JSON object a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(run.as_json()) + "\n")
+
+
+def last_saved(path: Path, *, engine: str, store: str) -> BenchRun | None:
+    """The newest run of an engine on a store in a history; None where there is none."""
+    if not path.exists():
+        return None
+    found = None
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            run = _run_of(json.loads(line))
+        except (ValueError, TypeError, KeyError) as error:
+            raise HistoryError(f"{path}:{number}: is no run of a benchmark: {error!r}") from error
+        if run.store == store and run.engine.rpartition(" ")[0] == engine.rpartition(" ")[0]:
+            found = run
+    return found
+
+
+def _run_of(body: Any) -> BenchRun:
+    if body["format"] != FORMAT:
+        raise ValueError(f"format {body['format']}, and this reads {FORMAT}")
+    ratios = tuple(Ratio(str(each["name"]), float(each["ratio"]), float(each["noise"])) for each in body["ratios"])
+    return BenchRun(**{**body, "ratios": ratios})
+
+
+def differences(now: BenchRun, then: BenchRun) -> list[Difference]:
+    """Every ratio of a run against a saved one. It is slower only beyond the noise of both."""
+    known = {ratio.name: ratio for ratio in then.ratios}
+    found = []
+    for ratio in now.ratios:
+        before = known.get(ratio.name)
+        if before is None:
+            found.append(Difference(ratio.name, None, ratio.ratio, 0.0))
+            continue
+        allowed = _MARGIN + 2 * max(ratio.noise, before.noise)
+        slower = ratio.ratio > before.ratio * (1 + allowed)
+        found.append(Difference(ratio.name, before.ratio, ratio.ratio, round(allowed, 3), slower))
+    return found

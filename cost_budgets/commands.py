@@ -1,0 +1,111 @@
+"""`touchstone cost`: what an engine's operations cost on S3, held against budgets.
+
+Exit codes are those of a run: 0 within the budgets, 1 over them, 2 usage, 3 the engine or its adapter could not run,
+4 nothing was measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from conformance.adapters import InvalidEngineSpec, parse
+from conformance.consoles import make_console, usage
+from conformance.runner.verdict import CONFORMS, FAILS, NOTHING_TESTED
+from failpoints.commands import EngineOption, StoreOption, TimeoutOption, in_words
+
+_PROFILES: Final = ("full", "quick")
+
+
+def cost_command(
+    engine: EngineOption = "reference",
+    store: StoreOption = "moto",
+    profile: Annotated[str, typer.Option(help=f"How deep the graphs get: {' or '.join(_PROFILES)}.")] = "full",
+    operation: Annotated[
+        list[str] | None, typer.Option("--operation", help="An operation; may be repeated. By default all.")
+    ] = None,
+    budgets: Annotated[Path | None, typer.Option(help="Other budgets than the kit's own.")] = None,
+    report: Annotated[Path | None, typer.Option(help="A folder for cost.html, with curves, and cost.json.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the measurements as JSON instead of a table.")] = False,
+    timeout: TimeoutOption = 120.0,
+) -> None:
+    """Count the requests of every operation at several depths, and hold them against budgets."""
+    from conformance.runner.session import without_aws_variables, without_secrets
+    from cost_budgets.budgets import BUDGETS, BudgetError, read_budgets
+    from cost_budgets.judging import judge
+    from cost_budgets.measuring import PROFILES, Measured, measure
+    from cost_budgets.operations import OPERATIONS
+    from cost_budgets.reporting import report_of, table_of, write_report
+    from failpoints.workshop import workshop
+
+    if profile not in PROFILES:
+        raise usage(f"--profile is {' or '.join(PROFILES)}, not '{profile}'")
+    unknown = [name for name in operation or () if name not in OPERATIONS]
+    if unknown:
+        raise usage(f"there is no operation '{unknown[0]}'; there are {', '.join(OPERATIONS)}")
+    try:
+        parse(engine)
+        known = read_budgets(budgets or BUDGETS)
+    except (InvalidEngineSpec, BudgetError) as error:
+        raise usage(str(error)) from None
+    console = make_console()
+    # What is printed as JSON is for a program: everything else goes where a person looks.
+    words = Console(stderr=True) if as_json else console
+    without_aws_variables()
+    found = Measured()
+    with (
+        in_words(words) as ended,
+        _progress(words) as told,
+        workshop(engine, store, timeout_seconds=timeout) as (bench, place),
+    ):
+        found = measure(bench, place, PROFILES[profile], names=operation, told=told)
+    if ended.early:
+        raise typer.Exit(130)
+    lines = judge(found, known)
+    wrong = [line for line in lines if line.verdict != "ok"]
+    said = f"{len(lines)} budgets, {len(wrong)} broken." if wrong else f"{len(lines)} budgets, all kept."
+    whole: dict[str, Any] = report_of(
+        found, lines, engine=without_secrets(engine), store=store, profile=profile, verdict_words=said
+    )
+    if as_json:
+        typer.echo(json.dumps(whole))
+    else:
+        console.print(table_of(lines))
+    for name, why in found.unsupported.items():
+        words.print(f"[bold magenta]unsupported[/] {name}: {escape(why)}", highlight=False, soft_wrap=True)
+    if report is not None:
+        try:
+            page = write_report(report, whole, lines)
+        except OSError as error:
+            raise usage(f"the report cannot be written to {report}: {error.strerror}") from None
+        words.print(f"report: {page}", highlight=False, soft_wrap=True)
+    if not lines:
+        words.print("[bold cyan]nothing was measured[/] that has a budget", highlight=False)
+        raise typer.Exit(NOTHING_TESTED)
+    for line in wrong:
+        guards = ", ".join(known[line.operation].guards)
+        words.print(
+            f"[bold red]{line.verdict}[/] {line.operation}, {line.ground}: {line.measure} {line.values} against "
+            f"{line.formula} [{guards}]".replace(f"[{guards}]", rf"\[{guards}]"),
+            highlight=False,
+            soft_wrap=True,
+        )
+    words.print(f"{'[bold red]over[/]' if wrong else '[bold green]within[/]'}: {said}", highlight=False)
+    raise typer.Exit(FAILS if wrong else CONFORMS)
+
+
+@contextmanager
+def _progress(console: Console) -> Iterator[Callable[[str], None]]:
+    """A line that says what is being measured, on a terminal."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("")
+        yield lambda name: progress.update(task, description=name)

@@ -1,0 +1,99 @@
+"""What a few requests add up to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cost_budgets.counters import MEASURES, Tally, hops_of
+from failpoints.gate import Exchange
+
+
+def exchange(verb: str, role: str, table: str = "", **more: Any) -> Exchange:
+    body: dict[str, Any] = {
+        "number": 1, "owner": "engine", "method": verb, "verb": verb, "bucket": "b", "key": "k", "prefix": "",
+        "role": role, "table": table, "branch": "", "version": None, "conditions": (), "keys": (), "bytes_in": 0,
+        "bytes_out": 0, "status": 200, "answered": 200, "outcome": "answered", "started": 0.0, "ended": 1.0,
+        "listed": 0,
+    }  # fmt: skip
+    return Exchange(**{**body, **more})
+
+
+INSERT = (
+    exchange("LIST", "listing", "__manifest", listed=7, bytes_out=900),
+    exchange("HEAD", "schema file", status=404, answered=404),
+    exchange("GET", "table data", "nodes/aa", bytes_out=50),
+    exchange("PUT", "table version", "nodes/aa", status=412, answered=412, bytes_in=30),
+    exchange("PUT", "table version", "edges/bb", bytes_in=31),
+    exchange("PUT", "sidecar", outcome="cut", answered=None),
+    exchange("PUT_PART", "upload", status=500, answered=500),
+)
+
+
+@pytest.mark.parametrize(
+    ("measure", "number"),
+    [
+        ("requests", 7),
+        ("reads", 3),
+        ("writes", 4),
+        ("manifest", 1),
+        ("beside manifest", 6),
+        ("schema", 1),
+        ("sidecars", 1),
+        ("tables", 2),
+        ("listed keys", 7),
+        ("bytes read", 950),
+        ("bytes written", 61),
+        ("PUT", 3),
+        ("PUT_PART", 1),
+        ("DELETE", 0),
+    ],
+)
+def test_each_measure_counts_its_own(measure: str, number: int) -> None:
+    assert Tally.of(INSERT).measure(measure) == number
+
+
+def test_every_measure_has_a_number() -> None:
+    assert all(isinstance(Tally.of(INSERT).measure(name), int) for name in MEASURES)
+
+
+def test_a_request_counts_whatever_became_of_it() -> None:
+    assert Tally.of(INSERT).outcomes == {
+        "ok": 3, "not found": 1, "condition failed": 1, "cut": 1, "failed": 1
+    }  # fmt: skip
+
+
+def test_every_request_is_counted_once_under_each_heading() -> None:
+    tally = Tally.of(INSERT)
+    assert sum(tally.verbs.values()) == sum(tally.roles.values()) == sum(tally.outcomes.values()) == len(INSERT)
+    assert tally.tables == {"nodes/aa": 2, "edges/bb": 1}
+
+
+def test_what_no_budget_could_name_is_listed() -> None:
+    strange = exchange("OTHER", "other")
+    assert Tally.of((*INSERT, strange)).unclassified == (strange,)
+
+
+@pytest.mark.parametrize(
+    ("spans", "hops"),
+    [
+        ([], 0),
+        ([(0, 1)], 1),
+        ([(0, 1), (1, 2), (2, 3)], 3),
+        ([(0, 3), (0, 3), (0, 3)], 1),
+        ([(0, 1), (0, 5), (1, 2), (2, 4)], 3),
+        ([(0, 10), (1, 2), (3, 4)], 2),
+    ],
+)
+def test_hops_are_those_that_were_waited_for_one_after_another(spans: list[tuple[int, int]], hops: int) -> None:
+    assert hops_of(exchange("GET", "table data", started=start, ended=end) for start, end in spans) == hops
+
+
+def test_a_request_without_an_end_is_no_hop() -> None:
+    assert hops_of([exchange("GET", "table data", ended=None)]) == 0
+
+
+def test_a_tally_is_plain_json() -> None:
+    body = Tally.of(INSERT).as_json()
+    assert body["requests"] == 7 and body["verbs"]["PUT"] == 3 and "exchanges" not in body

@@ -1,0 +1,79 @@
+"""Formulas of budgets: a ceiling and a slope per variable, written as people write them.
+
+    33 + 2 F          thirty-three, and two for each fragment
+    T                 one for each table that is touched
+
+    T   tables that the operation touches         B   branches besides main
+    H   commits of main                           R   rows that it writes
+    F   fragments of the tables that it touches, and their deletion files
+
+Pure: text and numbers in, numbers out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+VARIABLES: Final = {
+    "T": "tables touched",
+    "H": "commits of main",
+    "B": "branches besides main",
+    "R": "rows written",
+    "F": "fragments of the tables touched",
+}
+_TERM: Final = re.compile(r"(?P<number>\d+(?:\.\d+)?)?\s*\*?\s*(?P<name>[A-Za-z_]\w*)?")
+
+
+class FormulaError(ValueError):
+    """A formula that nobody can compute: what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A constant, and so much for each unit of a variable."""
+
+    constant: float
+    slopes: Mapping[str, float]
+
+    def at(self, variables: Mapping[str, float]) -> float:
+        return self.constant + sum(slope * variables[name] for name, slope in self.slopes.items())
+
+    def __str__(self) -> str:
+        terms = [f"{self.constant:g}"] if self.constant or not self.slopes else []
+        terms += [name if slope == 1 else f"{slope:g} {name}" for name, slope in self.slopes.items()]
+        return " + ".join(terms)
+
+
+def parse_formula(text: object) -> Formula:
+    """Read a formula; a number is one too."""
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        text = str(text)
+    if not isinstance(text, str) or not text.strip():
+        raise FormulaError(f"{text!r} is no formula; write for example 33 + 2 F")
+    constant, slopes = 0.0, dict[str, float]()
+    for term in text.split("+"):
+        match = _TERM.fullmatch(term.strip())
+        if match is None or not term.strip():
+            raise FormulaError(f"'{term.strip()}' in '{text}' is no term; write for example 33 + 2 F")
+        number, name = match["number"], match["name"]
+        if name is None:
+            constant += float(number)
+        elif name not in VARIABLES:
+            known = ", ".join(f"{each} ({words})" for each, words in VARIABLES.items())
+            raise FormulaError(f"there is no variable '{name}'; there are {known}")
+        else:
+            slopes[name] = slopes.get(name, 0.0) + float(number or 1)
+    return Formula(constant, slopes)
+
+
+def fitted_slope(points: list[tuple[float, float]]) -> float:
+    """The slope of the straight line that is nearest to all points; 0 where there is only one place to look at."""
+    if len({x for x, _ in points}) < 2:
+        return 0.0
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread

@@ -1,0 +1,103 @@
+"""The verdict: what was measured, held against what was budgeted. Pure.
+
+A budget is broken at a point that costs more than its formula allows there, or less than it must; or by growth: when
+the line through all points climbs with history, or with branches, faster than the formula does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from cost_budgets.budgets import Budget
+from cost_budgets.formulas import Formula, fitted_slope
+from cost_budgets.measuring import Measured, Point
+from cost_budgets.operations import Ground
+
+Verdict = Literal["ok", "over", "under", "grows"]
+# A line through whole numbers is never quite flat: it grows if it climbs by more requests than that over all depths.
+RISE_TOLERANCE: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """One measure of one operation on one graph: what it was at each point, and what it may be."""
+
+    operation: str
+    ground: Ground
+    measure: str
+    formula: Formula
+    values: tuple[int, ...]
+    limits: tuple[float, ...]
+    variables: tuple[Mapping[str, float], ...]
+    along: str
+    slope: float
+    slope_limit: float
+    verdict: Verdict
+    bound: Literal["at_most", "at_least"] = "at_most"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "operation": self.operation,
+            "ground": self.ground,
+            "measure": self.measure,
+            "bound": self.bound,
+            "formula": str(self.formula),
+            "points": [
+                {**{name: int(number) for name, number in variables.items()}, "measured": value, "limit": limit}
+                for variables, value, limit in zip(self.variables, self.values, self.limits, strict=True)
+            ],
+            "along": self.along,
+            "slope": round(self.slope, 4),
+            "slope_limit": round(self.slope_limit, 4),
+            "verdict": self.verdict,
+        }
+
+
+def judge(measured: Measured, budgets: Mapping[str, Budget]) -> list[Line]:
+    """A line for each measure that is budgeted, in the order of the measurements."""
+    lines = []
+    for (operation, ground), points in measured.points.items():
+        if operation in budgets:
+            lines += list(_lines(budgets[operation], ground, points))
+    return lines
+
+
+def _lines(budget: Budget, ground: Ground, points: Sequence[Point]) -> Iterator[Line]:
+    variables = tuple(point.variables for point in points)
+    bounded = () if ground == "optimized" else budget.bounded
+    along = "B" if len({each["B"] for each in variables}) > 1 else "H"
+    span = max(each[along] for each in variables) - min(each[along] for each in variables)
+    limits_here = budget.at_most | budget.after_optimize if ground == "optimized" else budget.at_most
+    for measure, formula in limits_here.items():
+        values = tuple(point.tally.measure(measure) for point in points)
+        limits = tuple(formula.at(each) for each in variables)
+        slope = fitted_slope([(each[along], value) for each, value in zip(variables, values, strict=True)])
+        slope_limit = fitted_slope([(each[along], limit) for each, limit in zip(variables, limits, strict=True)])
+        verdict: Verdict = "ok"
+        if any(value > limit for value, limit in zip(values, limits, strict=True)):
+            verdict = "over"
+        elif measure not in bounded and (slope - slope_limit) * span > RISE_TOLERANCE:
+            verdict = "grows"
+        yield Line(
+            budget.operation, ground, measure, formula, values, limits, variables, along, slope, slope_limit, verdict
+        )
+    for measure, formula in budget.at_least.items():
+        values = tuple(point.tally.measure(measure) for point in points)
+        limits = tuple(formula.at(each) for each in variables)
+        less = any(value < limit for value, limit in zip(values, limits, strict=True))
+        yield Line(
+            operation=budget.operation,
+            ground=ground,
+            measure=measure,
+            formula=formula,
+            values=values,
+            limits=limits,
+            variables=variables,
+            along=along,
+            slope=0.0,
+            slope_limit=0.0,
+            verdict="under" if less else "ok",
+            bound="at_least",
+        )

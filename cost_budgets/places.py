@@ -1,0 +1,199 @@
+"""Graphs that grow by real commits, and the counting of what an engine does with them.
+
+Everything goes through the gate, so what is counted is what the store was asked for, by whichever process.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import lance
+
+from conformance.adapters import AdapterFault, EngineError
+from conformance.judge import Handle
+from conformance.judge.graph import text_of
+from cost_budgets.counters import Tally
+from cost_budgets.operations import SCHEMA, Ground, Operation
+from failpoints.drivers import Driver, killed_when_held
+from failpoints.gate import Rule
+from failpoints.steps import MAIN
+from failpoints.workshop import Bench
+from failpoints.world import UNKNOWN, attempt
+from failpoints.writers import insert, insert_edge, mutate
+from fixtures.forge import Forge
+from fixtures.stores.catalog import Store
+
+# Engines may wait for a writer of which they cannot know whether it lives; so a dead one is found when it is older.
+OLD_ENOUGH_SECONDS: Final = 3.0
+# Every few commits go to other tables, so that none of a graph's tables stays as it was.
+_OTHERS_EVERY: Final = 5
+
+
+class MeasuringFailed(Exception):
+    """An operation that is measured did not work: what it was, and what the engine said."""
+
+
+class GrowingGraph:
+    """One graph, the process that has it open, and, where somebody asked for it, another one."""
+
+    def __init__(self, bench: Bench, store: Store, ground: Ground) -> None:
+        self.ground = ground
+        self._bench = bench
+        self._env = store.env
+        self._names = itertools.count(1)
+        self.uri = store.fresh_root()
+        self._driver = bench.drivers.take()
+        self._other: Driver | None = None
+        self._reader: Handle | None = None
+        self._branches: list[str] = []
+        self._died_at: float | None = None
+        self._driver.engine.init(self.uri, SCHEMA)
+        self.handle = self._driver.engine.open(self.uri)
+        self.handle.load(text_of(_FIRST), "merge")
+
+    def close(self) -> None:
+        for driver in (self._driver, self._other):
+            if driver is not None:
+                self._bench.drivers.done(driver)
+
+    # -- what operations need ------------------------------------------------------------------------------------------
+
+    def name(self) -> str:
+        return f"n{next(self._names):05d}"
+
+    def other(self) -> Handle:
+        if self._reader is None:
+            self._other = self._bench.drivers.take()
+            self._reader = self._other.engine.open(self.uri, read_only=True)
+        return self._reader
+
+    # -- growing -------------------------------------------------------------------------------------------------------
+
+    def depth(self) -> int:
+        return len(self.handle.commits())
+
+    def grow(self, depth: int) -> None:
+        """Commit until main is so deep."""
+        for number in range(self.depth(), depth):
+            name = self.name()
+            if number % _OTHERS_EVERY == 0:
+                self.handle.mutate(insert("Company", name=name), insert("Project", name=name))
+            elif number % _OTHERS_EVERY == 1:
+                self.handle.mutate(insert_edge("Knows", "ann", "bob"), insert_edge("WorksAt", "ann", "acme"))
+            else:
+                self.handle.mutate(insert("Person", name=name, age=number))
+
+    def branch_out(self, branches: int) -> None:
+        """Make branches, each with a table of its own, until there are so many."""
+        while len(self._branches) < branches:
+            self._branches.append(self.name())
+            self.handle.branch_create(self._branches[-1])
+            self.handle.mutate(insert("Person", name=self.name()), branch=self._branches[-1])
+
+    def crash(self) -> None:
+        """Have a writer die between its table's commit and its publish: somebody has to finish that."""
+        driver, gate = self._bench.drivers.take(), self._bench.gate
+        handle = driver.engine.open(self.uri)
+        armed = gate.arm(Rule("hold", owner=driver.owner, verbs=("PUT",), roles=("manifest version",)))
+        try:
+            step = mutate(insert("Person", name=self.name()))
+            ending, killed = killed_when_held(driver, armed, lambda: attempt(handle, step))
+        finally:
+            armed.disarm()
+            self._bench.drivers.done(driver)
+        if not killed or ending.kind != UNKNOWN:
+            raise MeasuringFailed(f"a writer was to die before its publish, and ended {ending}")
+        self._died_at = time.monotonic()
+
+    # -- counting ------------------------------------------------------------------------------------------------------
+
+    def variables(self, operation: Operation) -> dict[str, float]:
+        """What a budget may depend on, as it is before the operation."""
+        forge = Forge(self.uri, dict(self._env))
+        files = sum(_files(forge.storage(key)) for key in operation.touches)
+        return {
+            "T": len(operation.touches),
+            "H": self.depth(),
+            "B": len(self.handle.branch_list()) - 1 if self._driver.engine.supports("branch_list") else 0,
+            "R": operation.rows,
+            "F": files,
+        }
+
+    def count(self, operation: Operation) -> tuple[Mapping[str, float], Tally]:
+        """Get ready, look at the variables, and count one operation."""
+        try:
+            return self._count(operation)
+        except (EngineError, AdapterFault) as error:
+            raise MeasuringFailed(f"{operation.name} on the {self.ground} graph: {error}") from error
+
+    def _count(self, operation: Operation) -> tuple[Mapping[str, float], Tally]:
+        if self.ground == "optimized":
+            self.handle.optimize()
+        if self.ground == "crashed":
+            self._until_old_enough()
+            # Whoever is asked about the graph would finish the dead writer's work: its depth is what it was before.
+            given, variables = operation.prepare(self), {"T": 1.0, "H": float(self._depth_before), "B": 0.0, "R": 0.0}
+            variables["F"] = float(_files(Forge(self.uri, dict(self._env)).storage(operation.touches[0])))
+        else:
+            given = operation.prepare(self)
+            variables = self.variables(operation)
+        driver = self._bench.drivers.take() if operation.cold else None
+        gate = self._bench.gate
+        gate.settle()
+        mark = gate.mark()
+        try:
+            operation.work(self if driver is None else driver.engine, given)
+        finally:
+            if driver is not None:
+                self._bench.drivers.done(driver)
+        gate.settle()
+        tally = Tally.of(gate.exchanges(since=mark))
+        self._tidy(operation)
+        return variables, tally
+
+    def _tidy(self, operation: Operation) -> None:
+        """Take the branches away that an operation has made: the next one is to find as many as this one did."""
+        if "branch_create" in operation.needs and self._driver.engine.supports("branch_delete"):
+            for name in set(self.handle.branch_list()) - {MAIN, *self._branches}:
+                self.handle.branch_delete(name)
+
+    _depth_before = 0
+
+    def crash_at(self, depth: int) -> None:
+        """Grow, and then have a writer die."""
+        self.grow(depth)
+        self._depth_before = self.depth()
+        self.handle.close()
+        self.crash()
+
+    def recovered(self) -> None:
+        """Go on after a recovery: through a handle that knows of it."""
+        with suppress(EngineError):
+            self.handle.close()
+        self.handle = self._driver.engine.open(self.uri)
+
+    def _until_old_enough(self) -> None:
+        if self._died_at is not None:
+            left = OLD_ENOUGH_SECONDS - (time.monotonic() - self._died_at)
+            threading.Event().wait(max(0.0, left))
+
+
+def _files(table: lance.LanceDataset) -> int:
+    """How many files have to be read for all rows of a table: one for each fragment, and one more for its deletions."""
+    return sum(1 + (fragment.deletion_file() is not None) for fragment in table.get_fragments())
+
+
+_FIRST: Final[list[dict[str, Any]]] = [
+    {"type": "Person", "data": {"name": "ann", "age": 30, "email": "ann@x"}},
+    {"type": "Person", "data": {"name": "bob", "age": 31}},
+    {"type": "Company", "data": {"name": "acme", "size": 3}},
+    {"type": "Project", "data": {"name": "moon"}},
+    {"edge": "Knows", "from": "ann", "to": "bob", "data": {}},
+    {"edge": "WorksAt", "from": "bob", "to": "acme", "data": {}},
+    {"edge": "Leads", "from": "ann", "to": "moon", "data": {}},
+]

@@ -1,0 +1,96 @@
+"""Benchmarks as ratios: what is noise, what is a difference, and what a history holds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from conformance.cli import app
+from cost_budgets.benching import BenchRun, HistoryError, Ratio, differences, last_saved, ratio_of, save
+
+RUN = BenchRun(
+    "omniref 0.1.0", "local", 20, "2026-01-01T00:00:00+00:00", {"python": "3.11"}, (Ratio("insert", 3.0, 0.05),)
+)
+
+
+def later(ratio: float, noise: float = 0.05) -> BenchRun:
+    return replace(RUN, ratios=(Ratio("insert", ratio, noise),))
+
+
+def test_a_ratio_is_taken_round_by_round() -> None:
+    """A neighbour that slows everything down in some rounds changes nothing."""
+    found = ratio_of("insert", [3.0, 30.0, 3.0, 3.0], [3.0, 30.0, 3.0, 3.0], [1.0, 10.0, 1.0, 1.0])
+    assert (found.ratio, found.noise) == (3.0, 0.0)
+
+
+def test_an_operation_that_differs_from_itself_is_noisy() -> None:
+    assert ratio_of("insert", [3.6] * 4, [3.0] * 4, [1.0] * 4).noise == pytest.approx(0.2, abs=0.01)
+    assert ratio_of("insert", [2.0, 3.0, 4.0, 5.0], [2.0, 3.0, 4.0, 5.0], [1.0] * 4).noise > 0.1
+
+
+@pytest.mark.parametrize(("now", "slower"), [(3.0, False), (3.5, False), (3.7, True), (1.0, False)])
+def test_only_what_rises_beyond_the_noise_is_slower(now: float, slower: bool) -> None:
+    (found,) = differences(later(now), RUN)
+    assert (found.then, found.allowed, found.slower) == (3.0, 0.2, slower)
+
+
+def test_more_noise_in_either_run_allows_more() -> None:
+    assert not differences(later(4.0, noise=0.2), RUN)[0].slower
+    assert not differences(later(4.0), later(3.0, noise=0.2))[0].slower
+
+
+def test_what_was_not_measured_before_is_new() -> None:
+    (found,) = differences(replace(RUN, ratios=(Ratio("read", 1.0, 0.0),)), RUN)
+    assert found.then is None and not found.slower
+
+
+def test_a_history_gives_the_newest_run_of_the_same_engine_on_the_same_store(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "history.jsonl"
+    for run in (RUN, later(4.0), replace(later(9.0), store="moto"), replace(later(8.0), engine="other 1")):
+        save(path, run)
+    found = last_saved(path, engine="omniref 0.2.0", store="local")
+    assert found == later(4.0)
+    assert last_saved(path, engine="nobody 1", store="local") is None
+    assert last_saved(tmp_path / "nowhere.jsonl", engine="omniref 0.1.0", store="local") is None
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"format": 1}', json.dumps({**RUN.as_json(), "format": 9})])
+def test_a_history_that_cannot_be_read_is_said_with_its_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "history.jsonl"
+    save(path, RUN)
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(HistoryError, match=r"history.jsonl:2: is no run"):
+        last_saved(path, engine="omniref 0.1.0", store="local")
+
+
+def test_the_command_measures_saves_and_compares(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    args = ["bench", "--rounds", "3", "--history", str(path), "--compare"]
+    first = CliRunner().invoke(app, args, env={"COLUMNS": "200"})
+    assert first.exit_code == 0, first.output
+    assert "no earlier run" in first.output and "insert one row" in first.output
+    impossible = json.loads(path.read_text())
+    for ratio in impossible["ratios"]:
+        ratio["ratio"], ratio["noise"] = 1e-6, 0.0
+    path.write_text(json.dumps(impossible) + "\n")
+    second = CliRunner().invoke(app, args, env={"COLUMNS": "200"})
+    assert second.exit_code == 1, second.output
+    assert "slower than on" in second.output and len(path.read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--engine", "nonsense"], "'nonsense' names no engine"),
+        (["--store", "cloud"], "there is no store 'cloud'"),
+        (["--rounds", "1"], "--rounds"),
+    ],
+)
+def test_a_mistake_in_the_request_is_said_in_words(args: list[str], words: str) -> None:
+    result = CliRunner().invoke(app, ["bench", *args], env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert words in result.stderr

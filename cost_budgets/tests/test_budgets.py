@@ -1,0 +1,85 @@
+"""Files of budgets: what is in the kit's own, and how a mistake is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cost_budgets.budgets import BudgetError, read_budgets
+from cost_budgets.operations import OPERATIONS
+from fixtures.mutants import MUTANTS
+
+COSTLY = {name for name, each in MUTANTS.items() if "cost" in each.caught_by}
+
+
+def test_every_operation_has_a_budget_for_its_requests() -> None:
+    budgets = read_budgets()
+    assert budgets.keys() == OPERATIONS.keys()
+    assert all("requests" in budget.at_most for budget in budgets.values())
+
+
+def test_every_costly_engine_is_named_by_a_budget_and_each_budget_names_one() -> None:
+    budgets = read_budgets()
+    assert {name for budget in budgets.values() for name in budget.tripwires} == COSTLY
+    assert [name for name, budget in budgets.items() if not budget.tripwires] == []
+
+
+# Requests of the public engine 0.8.0 from a cold process, at 80 commits, and after optimize. Whoever keeps the budgets
+# costs less than half of the first and no more than the second.
+PUBLIC = {
+    "cold-snapshot": (375, 35),
+    "cold-query": (453, 32),
+    "cold-insert-node": (727, 51),
+    "cold-insert-edge": (826, 68),
+    "cold-update": (830, 74),
+    "cold-branch-create": (1099, 79),
+    "cold-first-write": (2420, 216),
+    "cold-merge": (3552, 249),
+    "cold-branch-delete": (1702, 172),
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_budget_is_far_below_what_the_public_engine_needs(name: str) -> None:
+    budget, (grown, optimized) = read_budgets()[name], PUBLIC[name]
+    deep = {"T": 1.0, "H": 80.0, "B": 1.0, "R": 1.0, "F": 80.0}
+    assert budget.at_most["requests"].at(deep) < grown / 2
+    assert budget.after_optimize["requests"].at({**deep, "F": 4.0}) <= optimized
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[insert-mode]\nguards = ["COST-01"]\n', ":1: there is no operation 'insert-mode'; there are"),
+        ('[insert-node]\nguards = ["COST-99"]\nat_most = { GET = 1 }\n', ":2: there is no requirement 'COST-99'"),
+        ('[insert-node]\nat_most = { GET = 1 }\n', "names no requirement that it guards"),
+        ('[insert-node]\nguards = ["COST-01"]\n', ":1: the budget of 'insert-node' limits nothing"),
+        (
+            '[update]\nguards = ["COST-01"]\nat_most = { GET = 1 }\n\n[insert-node]\nguards = ["COST-01"]\n'
+            'at_most = { GET = "2 Q" }\n',
+            ":7: there is no variable 'Q'",
+        ),
+        (
+            '[insert-node]\nguards = ["COST-01"]\n[insert-node.at_most]\nPUT = "1"\nGETS = "1"\n',
+            ":5: nothing is counted as 'GETS'",
+        ),
+        ('[insert-node]\nguards = ["COST-01"]\nceiling = 4\n', ":3: there is no 'ceiling' in a budget"),
+        ('[insert-node]\nguards = "COST-01"\n', ":2: 'guards' is no list of names"),
+        ('[insert-node]\nguards = ["COST-01"]\nat_most = 3\n', ":3: 'at_most' is no table of formulas"),
+        ("insert-node = 3\n", "the budget of 'insert-node' is no table"),
+        ("[insert-node\n", "is no TOML"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_said_with_its_line(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "budgets.toml"
+    path.write_text(text)
+    with pytest.raises(BudgetError) as refused:
+        read_budgets(path)
+    assert words in str(refused.value)
+    assert str(refused.value).startswith(str(path))
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(BudgetError, match="cannot be read"):
+        read_budgets(tmp_path / "nowhere.toml")

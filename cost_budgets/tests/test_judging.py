@@ -1,0 +1,109 @@
+"""The verdict on measurements: what is over, what is under, what grows; and how it is told."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cost_budgets.budgets import Budget
+from cost_budgets.counters import Tally
+from cost_budgets.counters.tests.test_tally import exchange
+from cost_budgets.curves import curve
+from cost_budgets.formulas import parse_formula
+from cost_budgets.judging import Line, judge
+from cost_budgets.measuring import Measured, Point
+from cost_budgets.reporting import report_of, table_of, write_report
+
+
+def budget(operation: str = "insert-node", **more: Any) -> dict[str, Budget]:
+    at_most = {name: parse_formula(text) for name, text in more.get("at_most", {}).items()}
+    at_least = {name: parse_formula(text) for name, text in more.get("at_least", {}).items()}
+    return {operation: Budget(operation, ("COST-03",), ("validates-twice",), at_most, at_least)}
+
+
+def point(requests: int, **variables: float) -> Point:
+    given = {"T": 1.0, "H": 10.0, "B": 0.0, "R": 1.0, "F": 0.0, **variables}
+    return Point(given, Tally.of([exchange("GET", "table data", "nodes/aa")] * requests))
+
+
+def measured(*points: Point) -> Measured:
+    return Measured({("insert-node", "grown"): list(points)}, {"cleanup": "the engine does not declare cleanup"})
+
+
+def verdict_of(points: Measured, **limits: Any) -> str:
+    (line,) = judge(points, budget(**limits))
+    return line.verdict
+
+
+@pytest.mark.parametrize(
+    ("requests", "formula", "verdict"),
+    [
+        ([20, 20, 20], "20", "ok"),
+        ([20, 21, 20], "20", "over"),
+        ([10, 12, 20], "20", "grows"),
+        ([20, 12, 10], "20", "ok"),
+        ([20, 21, 20], "30", "ok"),
+        ([20, 60, 200], "10 + H", "ok"),
+        ([20, 60, 211], "10 + H", "over"),
+    ],
+)
+def test_a_budget_is_broken_by_a_point_or_by_growth(requests: list[int], formula: str, verdict: str) -> None:
+    points = [point(number, H=depth) for number, depth in zip(requests, (10.0, 50.0, 200.0), strict=True)]
+    assert verdict_of(measured(*points), at_most={"requests": formula}) == verdict
+
+
+def test_growth_that_the_formula_allows_by_fragments_is_none() -> None:
+    points = measured(*(point(10 + fragments, H=2 * fragments, F=fragments) for fragments in (5, 25, 100)))
+    assert verdict_of(points, at_most={"requests": "10 + 2 F"}) == "ok"
+    assert verdict_of(points, at_most={"requests": "110"}) == "grows"
+
+
+def test_growth_with_branches_is_growth() -> None:
+    points = measured(*(point(10 * branches, B=branches) for branches in (4, 8, 12)))
+    assert verdict_of(points, at_most={"requests": "120"}) == "grows"
+    assert verdict_of(points, at_most={"requests": "10 B"}) == "ok"
+
+
+def test_who_looks_too_little_is_under() -> None:
+    assert verdict_of(measured(point(0)), at_least={"reads": "1"}) == "under"
+    assert verdict_of(measured(point(1)), at_least={"reads": "1"}) == "ok"
+
+
+def lines_of() -> list[Line]:
+    points = measured(point(20), point(26, H=50.0), point(33, H=200.0))
+    return judge(points, budget(at_most={"requests": "30"}, at_least={"reads": "1"}))
+
+
+def test_the_table_says_measured_limit_slope_and_verdict() -> None:
+    console = Console(record=True, width=140, file=io.StringIO())
+    console.print(table_of(lines_of()))
+    first, second = console.export_text().splitlines()[1:3]
+    assert first.split() == [
+        "insert-node", "grown", "at", "most", "requests", "20", "26", "33", "30", "0.06", "per", "H", "30", "over"
+    ]  # fmt: skip
+    assert second.split()[-2:] == ["1", "ok"]
+
+
+def test_a_curve_says_its_numbers_without_colour() -> None:
+    drawn = curve([line for line in lines_of() if line.bound == "at_most"])
+    assert all(f">{number}</text>" in drawn for number in (20, 26, 33))
+    assert 'aria-label="requests of insert-node by commits of main"' in drawn
+    assert "#" not in drawn and "color" not in drawn
+
+
+def test_a_report_is_a_page_and_a_file_for_programs(tmp_path: Path) -> None:
+    lines = lines_of()
+    report = report_of(
+        measured(point(20)), lines, engine="<b>", store="moto", profile="quick", verdict_words="2 budgets, 1 broken."
+    )
+    page = write_report(tmp_path / "new", report, lines).read_text()
+    read = json.loads((tmp_path / "new" / "cost.json").read_text())
+    assert read["verdict"] == "over" and read["budgets"][0]["points"][2] == {
+        "T": 1, "H": 200, "B": 0, "R": 1, "F": 0, "measured": 33, "limit": 30
+    }  # fmt: skip
+    assert "&lt;b&gt;" in page and "<b>" not in page and "<svg" in page and "cleanup: the engine does not" in page

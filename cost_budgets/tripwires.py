@@ -1,0 +1,80 @@
+"""Tripwires: costly engines, and the budgets that each of them must break, and no other.
+
+    python -m cost_budgets.tripwires [NAME ...]
+
+measures every costly engine, or those that are named, and says for each which budgets it broke. A budget names the
+engines that must break it; an engine that breaks a budget which does not name it is as wrong as one that breaks none.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from conformance.consoles import make_console
+from conformance.runner.session import without_aws_variables
+from cost_budgets.budgets import Budget, read_budgets
+from cost_budgets.judging import judge
+from cost_budgets.measuring import QUICK, Profile, measure
+from failpoints.workshop import bench_at
+from fixtures.mutants import MUTANTS
+from fixtures.stores.catalog import Store, running
+
+COSTLY: Final = tuple(name for name, each in MUTANTS.items() if "cost" in each.caught_by)
+
+
+@dataclass(frozen=True)
+class Tripped:
+    """One costly engine: the operations whose budget it broke, and those whose budgets name it."""
+
+    engine: str
+    broken: frozenset[str]
+    named: frozenset[str]
+
+    @property
+    def missed(self) -> frozenset[str]:
+        """Budgets that name the engine and were kept."""
+        return self.named - self.broken
+
+    @property
+    def unrelated(self) -> frozenset[str]:
+        """Budgets that were broken and do not name it."""
+        return self.broken - self.named
+
+
+def trip(
+    store: Store,
+    name: str,
+    *,
+    budgets: Mapping[str, Budget] | None = None,
+    profile: Profile = QUICK,
+    operations: Iterable[str] | None = None,
+) -> Tripped:
+    """Measure a costly engine, and hold it against all budgets, or against those of some operations."""
+    known = read_budgets() if budgets is None else budgets
+    chosen = list(known if operations is None else operations)
+    with bench_at(store, f"mutant:{name}") as bench:
+        measured = measure(bench, store, profile, names=chosen)
+    broken = frozenset(line.operation for line in judge(measured, known) if line.verdict != "ok")
+    return Tripped(name, broken, frozenset(each for each in chosen if name in known[each].tripwires))
+
+
+def main() -> None:
+    without_aws_variables()
+    console, wrong = make_console(), False
+    with running("moto") as store:
+        for name in sys.argv[1:] or COSTLY:
+            tripped = trip(store, name)
+            wrong |= bool(tripped.missed or tripped.unrelated or not tripped.broken)
+            console.print(f"{name}: broke {', '.join(sorted(tripped.broken)) or 'nothing'}", soft_wrap=True)
+            if tripped.missed:
+                console.print(f"  kept, and names it: {', '.join(sorted(tripped.missed))}", soft_wrap=True)
+            if tripped.unrelated:
+                console.print(f"  broken, and does not name it: {', '.join(sorted(tripped.unrelated))}", soft_wrap=True)
+    raise SystemExit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
