@@ -35,29 +35,35 @@ def bench_command(
     compare: Annotated[bool, typer.Option("--compare", help="Hold this run against the last saved one.")] = False,
 ) -> None:
     """Time operations as ratios to bare pylance in the same run."""
-    from cost_budgets.benching import HistoryError, bench, last_saved, save
+    from conformance.runner.session import without_aws_variables
+    from cost_budgets.benching import bench, last_saved, read_history, save
 
     console = make_console()
     with in_words(console) as ended:
         try:
             parse(engine)
             kind_of(store)
-        except (InvalidEngineSpec, ValueError) as error:
+            history_before = read_history(history)
+        except (InvalidEngineSpec, ValueError, OSError) as error:
             raise usage(str(error)) from None
+        without_aws_variables()
         with running(store) as place:
             run = bench(engine, place, rounds=rounds)
     if ended.early:
         raise typer.Exit(EXIT_INTERRUPTED)
-    try:
-        then = last_saved(history, engine=run.engine, store=run.store)
-        save(history, run)
-    except (HistoryError, OSError) as error:
-        raise usage(str(error)) from None
-    console.print(_table(run, then if compare else None))
-    console.print(f"{run.engine} on {run.store}, {rounds} rounds; added to {history}", highlight=False)
-    if not compare:
-        raise typer.Exit(CONFORMS)
-    raise typer.Exit(_compared(console, run, then))
+    then = last_saved(history_before, engine=run.engine, store=run.store) if compare else None
+    console.print(_table(run, then))
+    code = _compared(console, run, then) if compare else CONFORMS
+    if code == CONFORMS:
+        try:
+            save(history, run)
+        except OSError as error:
+            raise usage(f"{history} cannot be written: {error.strerror}") from None
+        console.print(f"{run.engine} on {run.store}, {rounds} rounds; added to {history}", highlight=False)
+    else:
+        # The next run is to be held against what was fast, and not against this.
+        console.print(f"{run.engine} on {run.store}, {rounds} rounds; not added to {history}", highlight=False)
+    raise typer.Exit(code)
 
 
 def _compared(console: Console, run: BenchRun, then: BenchRun | None) -> int:

@@ -83,8 +83,8 @@ def bench(engine: str, store: Store, *, rounds: int = ROUNDS) -> BenchRun:
     """Time every operation in turns with its bare counterpart and with itself."""
     with closing(Engine.connect(engine, env=store.env)) as connected:
         name = f"{connected.hello.name} {connected.hello.version}"
-        place = _Place(connected, store)
-        ratios = [ratio_of(title, *_in_turns(rounds, ours, ours, bare)) for title, ours, bare in place.pairs()]
+        place = Place(connected, store)
+        ratios = [ratio_of(title, *in_turns(rounds, ours, ours, bare)) for title, ours, bare in place.pairs()]
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return BenchRun(name, store.name, rounds, now, environment(), tuple(ratios))
 
@@ -100,7 +100,7 @@ def ratio_of(title: str, first: Sequence[float], again: Sequence[float], bare: S
     return Ratio(title, round(median, 3), round(max(off, scattered), 3))
 
 
-def _in_turns(rounds: int, *actions: Callable[[], object]) -> list[list[float]]:
+def in_turns(rounds: int, *actions: Callable[[], object]) -> list[list[float]]:
     """The seconds of each action, taken in turns, so that a noisy neighbour disturbs all of them alike."""
     seconds: list[list[float]] = [[] for _ in actions]
     for action in actions:
@@ -113,7 +113,7 @@ def _in_turns(rounds: int, *actions: Callable[[], object]) -> list[list[float]]:
     return seconds
 
 
-class _Place:
+class Place:
     """A graph, and beside it a bare table with the same rows."""
 
     def __init__(self, engine: Engine, store: Store) -> None:
@@ -176,26 +176,40 @@ def save(path: Path, run: BenchRun) -> None:
         file.write(json.dumps(run.as_json()) + "\n")
 
 
-def last_saved(path: Path, *, engine: str, store: str) -> BenchRun | None:
-    """The newest run of an engine on a store in a history; None where there is none."""
+def read_history(path: Path) -> list[BenchRun]:
+    """All runs of a history, the oldest first; none where there is no file."""
     if not path.exists():
-        return None
-    found = None
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        return []
+    found = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise HistoryError(f"{path}: is no text: {error}") from error
+    for number, line in enumerate(lines, 1):
         try:
-            run = _run_of(json.loads(line))
-        except (ValueError, TypeError, KeyError) as error:
+            found.append(_run_of(json.loads(line)))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise HistoryError(f"{path}:{number}: is no run of a benchmark: {error!r}") from error
-        if run.store == store and run.engine.rpartition(" ")[0] == engine.rpartition(" ")[0]:
-            found = run
     return found
+
+
+def last_saved(history: Sequence[BenchRun], *, engine: str, store: str) -> BenchRun | None:
+    """The newest run of an engine, in whichever version, on a store; None where there is none."""
+    alike = [run for run in history if run.store == store and _name(run.engine) == _name(engine)]
+    return alike[-1] if alike else None
+
+
+def _name(engine: str) -> str:
+    return engine.rpartition(" ")[0]
 
 
 def _run_of(body: Any) -> BenchRun:
     if body["format"] != FORMAT:
         raise ValueError(f"format {body['format']}, and this reads {FORMAT}")
     ratios = tuple(Ratio(str(each["name"]), float(each["ratio"]), float(each["noise"])) for each in body["ratios"])
-    return BenchRun(**{**body, "ratios": ratios})
+    run = BenchRun(**{**body, "ratios": ratios, "environment": dict(body["environment"])})
+    _name(run.engine)
+    return run
 
 
 def differences(now: BenchRun, then: BenchRun) -> list[Difference]:

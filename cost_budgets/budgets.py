@@ -24,6 +24,7 @@ from conformance.registry import requirements
 from cost_budgets.counters import MEASURES
 from cost_budgets.formulas import Formula, FormulaError, parse_formula
 from cost_budgets.operations import OPERATIONS
+from fixtures.mutants import MUTANTS
 
 BUDGETS: Final = Path(__file__).with_name("budgets.toml")
 _FIELDS: Final = ("guards", "tripwires", "at_most", "at_least", "after_optimize", "bounded")
@@ -88,6 +89,9 @@ class _Reader:
         for guarded in budget.guards:
             if guarded not in known:
                 raise self._wrong(("guards",), f"there is no requirement '{guarded}'")
+        for name in budget.tripwires:
+            if name not in MUTANTS or "cost" not in MUTANTS[name].caught_by:
+                raise self._wrong(("tripwires",), f"there is no costly engine '{name}'")
         for measure in budget.bounded:
             if measure not in budget.at_most:
                 raise self._wrong(("bounded",), f"'{measure}' is bounded, and has no ceiling in at_most")

@@ -24,7 +24,8 @@ VARIABLES: Final = {
     "R": "rows written",
     "F": "fragments of the tables touched",
 }
-_TERM: Final = re.compile(r"(?P<number>\d+(?:\.\d+)?)?\s*\*?\s*(?P<name>[A-Za-z_]\w*)?")
+_NUMBER: Final = r"\d+(?:\.\d+)?"
+_TERM: Final = re.compile(rf"(?P<number>{_NUMBER})|(?:(?P<slope>{_NUMBER})\s*\*?\s*)?(?P<name>[A-Za-z_]\w*)")
 
 
 class FormulaError(ValueError):
@@ -58,14 +59,14 @@ def parse_formula(text: object) -> Formula:
         match = _TERM.fullmatch(term.strip())
         if match is None or not term.strip():
             raise FormulaError(f"'{term.strip()}' in '{text}' is no term; write for example 33 + 2 F")
-        number, name = match["number"], match["name"]
+        name = match["name"]
         if name is None:
-            constant += float(number)
+            constant += float(match["number"])
         elif name not in VARIABLES:
             known = ", ".join(f"{each} ({words})" for each, words in VARIABLES.items())
             raise FormulaError(f"there is no variable '{name}'; there are {known}")
         else:
-            slopes[name] = slopes.get(name, 0.0) + float(number or 1)
+            slopes[name] = slopes.get(name, 0.0) + float(match["slope"] or 1)
     return Formula(constant, slopes)
 
 

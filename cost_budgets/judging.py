@@ -16,8 +16,11 @@ from cost_budgets.measuring import Measured, Point
 from cost_budgets.operations import Ground
 
 Verdict = Literal["ok", "over", "under", "grows"]
-# A line through whole numbers is never quite flat: it grows if it climbs by more requests than that over all depths.
+# A line through whole numbers is never quite flat: it grows if it climbs by more requests than that over all depths,
+# or, of keys and bytes, by more than such a part of what is allowed.
 RISE_TOLERANCE: Final = 5.0
+SIZE_TOLERANCE: Final = 0.05
+_SIZES: Final = ("listed keys", "bytes read", "bytes written")
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ def _lines(budget: Budget, ground: Ground, points: Sequence[Point]) -> Iterator[
         verdict: Verdict = "ok"
         if any(value > limit for value, limit in zip(values, limits, strict=True)):
             verdict = "over"
-        elif measure not in bounded and (slope - slope_limit) * span > RISE_TOLERANCE:
+        elif measure not in bounded and (slope - slope_limit) * span > _tolerance(measure, limits):
             verdict = "grows"
         yield Line(
             budget.operation, ground, measure, formula, values, limits, variables, along, slope, slope_limit, verdict
@@ -101,3 +104,7 @@ def _lines(budget: Budget, ground: Ground, points: Sequence[Point]) -> Iterator[
             verdict="under" if less else "ok",
             bound="at_least",
         )
+
+
+def _tolerance(measure: str, limits: Sequence[float]) -> float:
+    return SIZE_TOLERANCE * max(limits) if measure in _SIZES else RISE_TOLERANCE

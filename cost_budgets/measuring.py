@@ -40,6 +40,8 @@ class Profile:
 
 FULL: Final = Profile(depths=(10, 50, 80, 200), merges=(5, 20, 80), crashes=(5, 40), branches=(4, 8, 12))
 QUICK: Final = Profile(depths=(5, 15, 30), merges=(5, 15), crashes=(5, 15), branches=(2, 4))
+# Two depths are enough to see growth, and few enough for every test run.
+SHALLOW: Final = Profile(depths=(4, 14), merges=(4, 12), crashes=(4,), branches=(2, 4))
 PROFILES: Final = {"full": FULL, "quick": QUICK}
 
 
@@ -73,13 +75,16 @@ def measure(
     """Measure operations, all of them by default. `told` hears of each before it is counted."""
     chosen = [OPERATIONS[name] for name in (OPERATIONS if names is None else names)]
     found, able = Measured(), []
+    missing = set(lacking(bench, sorted({"optimize", *(need for operation in chosen for need in operation.needs)})))
     for operation in chosen:
-        missing = lacking(bench, operation.needs)
-        if missing:
-            found.unsupported[operation.name] = f"the engine does not declare {missing[0]}"
+        lacked = sorted(missing & set(operation.needs))
+        if lacked:
+            found.unsupported[operation.name] = f"the engine does not declare {lacked[0]}"
         else:
             able.append(operation)
     for ground in ("grown", "optimized", "crashed", "branched"):
+        if ground == "optimized" and "optimize" in missing:
+            continue
         of_ground = [operation for operation in able if ground in operation.grounds]
         if of_ground:
             _measure_on(bench, store, profile, ground, of_ground, found, told)

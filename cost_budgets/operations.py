@@ -70,7 +70,6 @@ class Operation:
     depths: Depths = "depths"
     touches: tuple[str, ...] = ()
     rows: int = 0
-    branch: str | None = None
     needs: tuple[str, ...] = field(default=())
 
 
@@ -336,6 +335,7 @@ _ALL: Final = (
         "one node, with an edge in each of three tables",
         lambda place, name: place.handle.mutate(delete("Person", name)),
         _loved,
+        grounds=("grown", "optimized"),
         touches=(PERSON, KNOWS, WORKS_AT, LEADS),
         rows=4,
     ),
@@ -344,6 +344,7 @@ _ALL: Final = (
         "64 nodes with a unique column",
         lambda place, records: place.handle.load(records, "append"),
         _records,
+        grounds=("grown", "optimized"),
         touches=(PERSON,),
         rows=ROWS_OF_A_LOAD,
     ),
@@ -370,6 +371,7 @@ _ALL: Final = (
         "one node on a branch that has no table of its own yet",
         lambda place, names: _insert(place.handle, names[0], names[1]),
         lambda place: (place.name(), _branch(place)),
+        grounds=("grown", "optimized"),
         touches=(PERSON,),
         rows=1,
         needs=_BRANCHES,
@@ -380,6 +382,7 @@ _ALL: Final = (
         lambda place, branch: place.handle.merge(branch),
         _branch_with_a_row,
         depths="merges",
+        grounds=("grown", "optimized"),
         touches=(PERSON,),
         rows=1,
         needs=(*_BRANCHES, "merge"),
@@ -390,6 +393,7 @@ _ALL: Final = (
         lambda place, branch: place.handle.merge(branch),
         _branch_apart,
         depths="merges",
+        grounds=("grown", "optimized"),
         touches=(PERSON,),
         rows=1,
         needs=(*_BRANCHES, "merge"),

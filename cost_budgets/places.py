@@ -22,7 +22,7 @@ from cost_budgets.operations import SCHEMA, Ground, Operation
 from failpoints.drivers import Driver, killed_when_held
 from failpoints.gate import Rule
 from failpoints.steps import MAIN
-from failpoints.workshop import Bench
+from failpoints.workshop import Bench, SweepBroken
 from failpoints.world import UNKNOWN, attempt
 from failpoints.writers import insert, insert_edge, mutate
 from fixtures.forge import Forge
@@ -34,7 +34,7 @@ OLD_ENOUGH_SECONDS: Final = 3.0
 _OTHERS_EVERY: Final = 5
 
 
-class MeasuringFailed(Exception):
+class MeasuringFailed(SweepBroken):
     """An operation that is measured did not work: what it was, and what the engine said."""
 
 
@@ -153,6 +153,10 @@ class GrowingGraph:
                 self._bench.drivers.done(driver)
         gate.settle()
         tally = Tally.of(gate.exchanges(since=mark))
+        if self.ground == "crashed" and Forge(self.uri, dict(self._env)).sidecars():
+            raise MeasuringFailed(
+                f"{operation.name}: the dead writer's sidecar is still there, so nothing was recovered"
+            )
         self._tidy(operation)
         return variables, tally
 

@@ -68,7 +68,7 @@ def report_of(
         "engine": engine,
         "store": store,
         "profile": profile,
-        "verdict": "within" if all(line.verdict == "ok" for line in lines) else "over",
+        "verdict": _verdict(lines),
         "verdict_words": verdict_words,
         "budgets": [line.as_json() for line in lines],
         "measurements": [
@@ -78,6 +78,12 @@ def report_of(
         ],
         "unsupported": dict(measured.unsupported),
     }
+
+
+def _verdict(lines: Sequence[Line]) -> str:
+    if not lines:
+        return "nothing_measured"
+    return "within" if all(line.verdict == "ok" for line in lines) else "over"
 
 
 def write_report(directory: Path, report: Mapping[str, Any], lines: Sequence[Line]) -> Path:

@@ -17,7 +17,7 @@ from conformance.consoles import make_console
 from conformance.runner.session import without_aws_variables
 from cost_budgets.budgets import Budget, read_budgets
 from cost_budgets.judging import judge
-from cost_budgets.measuring import QUICK, Profile, measure
+from cost_budgets.measuring import SHALLOW, Profile, measure
 from failpoints.workshop import bench_at
 from fixtures.mutants import MUTANTS
 from fixtures.stores.catalog import Store, running
@@ -49,7 +49,7 @@ def trip(
     name: str,
     *,
     budgets: Mapping[str, Budget] | None = None,
-    profile: Profile = QUICK,
+    profile: Profile = SHALLOW,
     operations: Iterable[str] | None = None,
 ) -> Tripped:
     """Measure a costly engine, and hold it against all budgets, or against those of some operations."""

@@ -316,7 +316,9 @@ class Ended:
 @contextmanager
 def in_words(console: Console) -> Iterator[Ended]:
     """What ends a command that has begun, in words. Who interrupts it sees what was found until then."""
+    from failpoints.gate import GateError
     from failpoints.workshop import SweepBroken, UnfitStore
+    from fixtures.forge import ForgeError
 
     ended = Ended()
     # Who asks this process to end wants its stores, drivers and workers to end too.
@@ -331,7 +333,7 @@ def in_words(console: Console) -> Iterator[Ended]:
     except StoreUnavailable as reason:
         console.print(f"[bold cyan]skipped[/]: {escape(str(reason))}", highlight=False, soft_wrap=True)
         raise typer.Exit(NOTHING_TESTED) from None
-    except (AdapterFault, Unsupported, EngineError, SweepBroken) as fault:
+    except (AdapterFault, Unsupported, EngineError, SweepBroken, GateError, ForgeError) as fault:
         console.print(f"[bold red]could not run[/]: {escape(str(fault))}", highlight=False, soft_wrap=True)
         raise typer.Exit(COULD_NOT_RUN) from None
     finally:

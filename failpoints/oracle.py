@@ -179,7 +179,7 @@ def judge(
     world = _world(handle, before, scene, ending, what, ids)
     kinds = _judge_rows(handle, before, scene, world, what)
     judge_bytes(before.uri, before.env, f"after {what}", "REC-18")
-    judge_second_open(engine, handle, before.uri, before.env, f"after {what}")
+    judge_second_open(engine, handle, before.uri, before.env, f"after {what}").close()
     _judge_follow_up(handle, before, _judge_retry(handle, before, scene, world, what), what)
     return Outcome(world, kinds, scene)
 
@@ -200,8 +200,7 @@ def judge_init(engine: Engine, uri: str, env: Mapping[str, str], schema: str, en
     the_one(handle, [World(name, model)], what, ("SCH-16",))
     before = Before(uri, env, model, {"do": "open"}, {MAIN: 1}, frozenset())
     judge_bytes(before.uri, before.env, f"after {what}", "REC-18")
-    judge_second_open(engine, handle, before.uri, before.env, f"after {what}")
-    handle = engine.open(uri)
+    handle = judge_second_open(engine, handle, before.uri, before.env, f"after {what}")
     answer = _done(handle, before, PEOPLE, f"{what}, a first load", ("SCH-16",), None)
     worlds = worlds_after(model, PEOPLE, Ending(ACKNOWLEDGED, answer))
     the_one(handle, worlds, f"{what}, and a first load", ("SCH-16",))
@@ -283,8 +282,11 @@ def judge_bytes(uri: str, env: Mapping[str, str], what: str, unreadable: str) ->
         raise RequirementBroken(ids, f"{what} the auditor finds in the bytes: {words}")
 
 
-def judge_second_open(engine: Engine, handle: Handle, uri: str, env: Mapping[str, str], what: str) -> None:
-    """Once a graph was opened and closed, opening it finds nothing to do and changes no object [REC-18, REC-20]."""
+def judge_second_open(engine: Engine, handle: Handle, uri: str, env: Mapping[str, str], what: str) -> Handle:
+    """Once a graph was opened and closed, opening it finds nothing to do and changes no object [REC-18, REC-20].
+
+    The graph is open again when this returns.
+    """
     forge = Forge(uri, dict(env))
     handle.close()
     before = forge.listing()
@@ -294,11 +296,11 @@ def judge_second_open(engine: Engine, handle: Handle, uri: str, env: Mapping[str
         raise RequirementBroken(("REC-18",), f"{what} a second open is refused: {error}") from error
     if again.recovered:
         raise RequirementBroken(("REC-18",), f"{what} a second open recovers again: {list(again.recovered)}")
-    again.close()
     now = forge.listing()
     if now != before:
         changed = sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
         raise RequirementBroken(("REC-18", "REC-20"), f"{what} a second open changes {', '.join(changed[:5])}")
+    return again
 
 
 def _judge_retry(handle: Handle, before: Before, scene: Scene, world: World, what: str) -> World:

@@ -24,7 +24,7 @@ from conformance.runner.session import without_aws_variables
 from failpoints.drivers import Drivers
 from failpoints.gate import Gate
 from failpoints.nursery import quickened
-from fixtures.stores.catalog import Store, StoreUnavailable, kind_of, running
+from fixtures.stores.catalog import OWN_SERVER, Store, StoreUnavailable, kind_of, running
 
 _ENDPOINT: Final = "AWS_ENDPOINT_URL_S3"
 _LOOK_SECONDS: Final = 1.0
@@ -62,9 +62,12 @@ class Refused:
 def check_store(name: str) -> None:
     """Refuse a store that has no requests to be cut, before anything is started."""
     kind = kind_of(name)
-    if name == "local":
-        message = "faults are made, and requests counted, between an engine and an S3 store; a local directory has none"
-        raise UnfitStore(f"{message}: give --store moto")
+    if OWN_SERVER not in kind.capabilities:
+        why = (
+            "a local directory has none" if name == "local" else f"'{name}' is somebody's, and nothing is broken there"
+        )
+        message = "faults are made, and requests counted, between an engine and an S3 server of our own"
+        raise UnfitStore(f"{message}; {why}: give --store moto")
     reason = kind.missing()
     if reason is not None:
         raise StoreUnavailable(f"the store '{name}' cannot run here: {reason}")

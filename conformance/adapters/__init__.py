@@ -35,7 +35,7 @@ from conformance.adapters.credentials import Scrubber
 from conformance.adapters.process import ProcessTransport
 from conformance.adapters.python import PythonEngine, PythonTransport, instantiate
 from failpoints.registry import ENVIRONMENT_VARIABLE
-from fixtures.stores import SET_ASIDE
+from fixtures.stores import without_stores
 
 __all__ = [
     "TIMEOUT_SECONDS",
@@ -123,7 +123,7 @@ def connect(
 
 def driver_environment(env: Mapping[str, str], failpoints: str | None = None) -> dict[str, str]:
     """What a driver process gets: this process's environment with no store in it but the one that it is given."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", SET_ASIDE))}
+    inherited = without_stores(os.environ)
     inherited.pop(ENVIRONMENT_VARIABLE, None)
     return inherited | dict(env) | ({} if failpoints is None else {ENVIRONMENT_VARIABLE: failpoints})
 

@@ -67,6 +67,10 @@ def test_a_budget_is_far_below_what_the_public_engine_needs(name: str) -> None:
         ('[insert-node]\nguards = ["COST-01"]\nceiling = 4\n', ":3: there is no 'ceiling' in a budget"),
         ('[insert-node]\nguards = "COST-01"\n', ":2: 'guards' is no list of names"),
         ('[insert-node]\nguards = ["COST-01"]\nat_most = 3\n', ":3: 'at_most' is no table of formulas"),
+        (
+            '[insert-node]\nguards = ["COST-01"]\ntripwires = ["nobody"]\nat_most = { GET = 1 }\n',
+            ":3: there is no costly engine 'nobody'",
+        ),
         ("insert-node = 3\n", "the budget of 'insert-node' is no table"),
         ("[insert-node\n", "is no TOML"),
     ],

@@ -8,14 +8,12 @@ import pytest
 
 from cost_budgets.budgets import read_budgets
 from cost_budgets.judging import judge
-from cost_budgets.measuring import Profile, measure
+from cost_budgets.measuring import SHALLOW, measure
 from cost_budgets.tripwires import COSTLY, trip
 from failpoints.workshop import bench_at
 from fixtures.stores.catalog import Store, running
 
 pytestmark = [pytest.mark.s3, pytest.mark.xdist_group("cost")]
-# Two depths are enough to see growth, and few enough for every test run; `touchstone cost` goes deeper.
-SHALLOW = Profile(depths=(4, 14), merges=(4, 14), crashes=(4,), branches=(2, 4))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +46,7 @@ def test_a_costly_engine_breaks_the_budgets_that_name_it(store: Store, name: str
     quick = [operation for operation in QUICK_ONES if operation in named]
     assert quick, f"no quick operation has a budget that names {name}"
     spared = [operation for operation in QUICK_ONES if operation not in named]
-    tripped = trip(store, name, profile=SHALLOW, operations=[*quick, *spared])
+    tripped = trip(store, name, operations=[*quick, *spared])
     assert tripped.broken == set(quick), tripped
 
 

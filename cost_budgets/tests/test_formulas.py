@@ -34,6 +34,8 @@ def test_a_formula_is_a_ceiling_and_slopes(text: object, number: float, shown: s
         ("33 + 2 Q", "there is no variable 'Q'; there are T (tables touched)"),
         ("", "is no formula"),
         ("3 +", "is no term"),
+        ("*", "is no term"),
+        ("5 *", "is no term"),
         ("2 ^ H", "is no term"),
         ("-3", "is no term"),
         (True, "is no formula"),

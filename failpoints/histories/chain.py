@@ -106,6 +106,7 @@ def _fork(branch: str, history: History, telling: Telling) -> str:
 def _links(history: History, telling: Telling) -> list[Link]:
     calls = {done.actor: done for done in history.calls}
     maintained = any(_may_have_maintained(done) for done in history.calls)
+    _refuse_more_maintenance(history, telling)
     found: list[Link] = []
     for branch, commits in history.chains.items():
         for position, commit in enumerate(commits):
@@ -117,6 +118,18 @@ def _links(history: History, telling: Telling) -> list[Link]:
             because = f"the call {actor} was made once, and {times} commits carry its name"
             raise telling.broke(("LIN-02", "PUB-09"), because, [actor])
     return found
+
+
+def _refuse_more_maintenance(history: History, telling: Telling) -> None:
+    """Each call of maintenance makes at most one commit for each type of the schema."""
+    calls = sum(_may_have_maintained(done) for done in history.calls)
+    types = sum(line.startswith(("node ", "edge ")) for line in history.schema.splitlines())
+    nobodys = {
+        _id(commit) for commits in history.chains.values() for commit in commits[1:] if commit.get("actor_id") is None
+    }
+    if len(nobodys) > calls * types:
+        because = f"{len(nobodys)} commits are of nobody, and {calls} calls of maintenance can make {calls * types}"
+        raise telling.broke(("LIN-02", "LIN-14"), because)
 
 
 def _may_have_maintained(done: Done) -> bool:

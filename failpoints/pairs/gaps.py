@@ -31,22 +31,28 @@ class Gap:
     verbs: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     breaks: tuple[str, ...] = ()
+    table: str | None = None
 
 
 # A publish reads before it writes, and all of it is inside the race.
 _OF_THE_PUBLISH: Final = ("listing", "manifest data", "manifest deletion", "manifest transaction", "manifest version")
 GAPS: Final[tuple[Gap, ...]] = (
-    Gap(RECREATED, "branch-write-recreate", "first", (), _OF_THE_PUBLISH, breaks=("PUB-21",)),
+    Gap(RECREATED, "branch-write-recreate", "first", (), _OF_THE_PUBLISH, ("PUB-21",), "__manifest"),
     *(Gap(RECLAIM, "first-write-first-write", side, ("PUT",), ("table ref",)) for side in SIDES),
     *(Gap(ROLL_BACK, "open-open-back", side, ("PUT",), ("table version", "manifest version")) for side in SIDES),
     *(Gap(STAGING, "open-open-schema", side, ("PUT", "COPY", "DELETE"), ("schema file",)) for side in SIDES),
 )
 
 
-def gap_of(pair: str, held: Side, verb: str, role: str, broken: tuple[str, ...]) -> str | None:
+def gap_of(pair: str, held: Side, verb: str, role: str, table: str, broken: tuple[str, ...]) -> str | None:
     """The race that a schedule may show, if it may show one and has broken no more than that."""
     for gap in GAPS:
-        fits = gap.pair == pair and gap.held == held and set(broken) <= set(gap.breaks or broken)
+        fits = (
+            gap.pair == pair
+            and gap.held == held
+            and gap.table in (None, table)
+            and set(broken) <= set(gap.breaks or broken)
+        )
         if fits and verb in (gap.verbs or (verb,)) and role in (gap.roles or (role,)):
             return gap.name
     return None

@@ -42,8 +42,7 @@ def judge_at_rest(
         raise RequirementBroken(("REC-05", "PUB-21"), f"{what} and a read-write open there still is {left[0]}")
     decision = decide(model, lanes, see(handle, what), what)
     judge_bytes(uri, env, what, "PUB-21")
-    judge_second_open(engine, handle, uri, env, what)
-    handle = engine.open(uri)
+    handle = judge_second_open(engine, handle, uri, env, what)
     assert decision.model is not None
     _judge_follow_up(handle, decision.model, follow, what)
     handle.close()

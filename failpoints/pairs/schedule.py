@@ -135,7 +135,7 @@ def run(stage: Stage, held: Side, hold: Hold) -> ScheduleResult:
             _judge_endings(pair, lanes, what)
         except RequirementBroken as error:
             broken = error
-    gap = None if broken is None else gap_of(pair.name, held, hold.verb, hold.role, broken.ids)
+    gap = None if broken is None else gap_of(pair.name, held, hold.verb, hold.role, hold.table, broken.ids)
     verdict: Verdict = "ok" if broken is None else "wrong" if gap is None else "gap"
     result = ScheduleResult(
         pair=pair.name,

@@ -228,7 +228,7 @@ def _head_of(store: GraphStore, work: TableWork) -> int:
     if work.base.branch == work.branch:
         # One look at one object, where a listing would do for all. Whoever committed more than once and removed the
         # next version since is found when Lance's own commit does not land right behind the pinned one (`_move`).
-        if store.objects.probe(manifest_file(path, work.branch, pinned + 1)) is None:
+        if work.one_version_each and store.objects.probe(manifest_file(path, work.branch, pinned + 1)) is None:
             return pinned
         return store.tables.head_version(path, work.branch, near=pinned)
     try:

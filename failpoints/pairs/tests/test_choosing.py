@@ -131,14 +131,18 @@ def test_results_are_counted_by_what_became_of_them() -> None:
     }
 
 
+PERSONS = "nodes/40d76f1f51639ec0"
+
+
 def test_a_gap_is_only_where_its_rule_says(monkeypatch: pytest.MonkeyPatch) -> None:
     writes, roles = ("PUT",), ("table version", "audit version")
-    rule = Gap("a race", "open-open", "first", verbs=writes, roles=roles, breaks=("PUB-21", "REC-18"))
+    rule = Gap("a race", "open-open", "first", verbs=writes, roles=roles, breaks=("PUB-21", "REC-18"), table=PERSONS)
     monkeypatch.setattr("failpoints.pairs.gaps.GAPS", (rule,))
     shown = ("PUB-21",)
-    assert gap_of("open-open", "first", "PUT", "table version", shown) == "a race"
-    assert gap_of("open-open", "second", "PUT", "table version", shown) is None
-    assert gap_of("open-write", "first", "PUT", "table version", shown) is None
-    assert gap_of("open-open", "first", "GET", "table version", shown) is None
-    assert gap_of("open-open", "first", "PUT", "manifest version", shown) is None
-    assert gap_of("open-open", "first", "PUT", "table version", ("PUB-21", "PUB-20")) is None
+    assert gap_of("open-open", "first", "PUT", "table version", "nodes/other", shown) is None
+    assert gap_of("open-open", "first", "PUT", "table version", PERSONS, shown) == "a race"
+    assert gap_of("open-open", "second", "PUT", "table version", PERSONS, shown) is None
+    assert gap_of("open-write", "first", "PUT", "table version", PERSONS, shown) is None
+    assert gap_of("open-open", "first", "GET", "table version", PERSONS, shown) is None
+    assert gap_of("open-open", "first", "PUT", "manifest version", PERSONS, shown) is None
+    assert gap_of("open-open", "first", "PUT", "table version", PERSONS, ("PUB-21", "PUB-20")) is None
