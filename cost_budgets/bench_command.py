@@ -51,7 +51,7 @@ def bench_command(
             run = bench(engine, place, rounds=rounds)
     if ended.early:
         raise typer.Exit(EXIT_INTERRUPTED)
-    then = last_saved(history_before, engine=run.engine, store=run.store) if compare else None
+    then = last_saved(history_before, run) if compare else None
     console.print(_table(run, then))
     code = _compared(console, run, then) if compare else CONFORMS
     if code == CONFORMS:

@@ -28,6 +28,7 @@ import lance
 import pyarrow as pa
 
 from conformance.judge import Engine, Handle
+from conformance.runner.session import without_secrets
 from fixtures.forge import Forge
 from fixtures.stores.catalog import Store
 
@@ -62,6 +63,8 @@ class BenchRun:
     at: str
     environment: Mapping[str, Any]
     ratios: tuple[Ratio, ...]
+    # How the engine was reached: in this process, or over a driver's pipe, which takes time of its own.
+    adapter: str = ""
     format: int = FORMAT
 
     def as_json(self) -> dict[str, Any]:
@@ -86,7 +89,7 @@ def bench(engine: str, store: Store, *, rounds: int = ROUNDS) -> BenchRun:
         place = Place(connected, store)
         ratios = [ratio_of(title, *in_turns(rounds, ours, ours, bare)) for title, ours, bare in place.pairs()]
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return BenchRun(name, store.name, rounds, now, environment(), tuple(ratios))
+    return BenchRun(name, store.name, rounds, now, environment(), tuple(ratios), without_secrets(engine))
 
 
 def ratio_of(title: str, first: Sequence[float], again: Sequence[float], bare: Sequence[float]) -> Ratio:
@@ -193,9 +196,13 @@ def read_history(path: Path) -> list[BenchRun]:
     return found
 
 
-def last_saved(history: Sequence[BenchRun], *, engine: str, store: str) -> BenchRun | None:
-    """The newest run of an engine, in whichever version, on a store; None where there is none."""
-    alike = [run for run in history if run.store == store and _name(run.engine) == _name(engine)]
+def last_saved(history: Sequence[BenchRun], now: BenchRun) -> BenchRun | None:
+    """The newest run of the same engine, in whichever version, that was reached and timed alike; None without one."""
+
+    def measured(run: BenchRun) -> tuple[object, ...]:
+        return run.store, run.rounds, run.adapter, _name(run.engine)
+
+    alike = [run for run in history if measured(run) == measured(now)]
     return alike[-1] if alike else None
 
 

@@ -6,9 +6,9 @@
     at_most = { requests = "33 + 2 F" }       what it may cost
     at_least = { reads = "1" }                what is less than that cannot be right
     after_optimize = { LIST = "6" }           what holds as well where the graph was just optimized
-    bounded = ["manifest"]                    of these no slope is judged
+    bounded = ["manifest"]                    these may go up and down below their ceilings
 
-What is bounded may go up and down below its ceiling, as an engine tidies up now and then.
+An engine may tidy up now and then: what is bounded may climb by half of its ceiling before it counts as growth.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class _Reader:
 
     def __init__(self, path: Path, text: str, operation: str) -> None:
         self._path = path
-        self._lines = text.splitlines()
+        # Where a name stands in a comment it says nothing. No name of a budget has a hash in it.
+        self._lines = [line.partition("#")[0] for line in text.splitlines()]
         self._operation = operation
 
     def budget(self, table: Any) -> Budget:
@@ -95,6 +96,8 @@ class _Reader:
         for measure in budget.bounded:
             if measure not in budget.at_most:
                 raise self._wrong(("bounded",), f"'{measure}' is bounded, and has no ceiling in at_most")
+        if budget.after_optimize and "optimized" not in OPERATIONS[self._operation].grounds:
+            raise self._wrong(("after_optimize",), f"'{self._operation}' is not measured after an optimize")
         if not budget.guards:
             raise self._wrong(("guards",), f"the budget of '{self._operation}' names no requirement that it guards")
         if not budget.at_most and not budget.at_least:

@@ -1,7 +1,7 @@
 """`touchstone cost`: what an engine's operations cost on S3, held against budgets.
 
-Exit codes are those of a run: 0 within the budgets, 1 over them, 2 usage, 3 the engine or its adapter could not run,
-4 nothing was measured.
+Exit codes are those of a run: 0 within the budgets, 1 over them, 2 usage, 3 the engine, its adapter or the store broke
+down, or an operation could not be measured, 4 nothing was measured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from conformance.adapters import InvalidEngineSpec, parse
 from conformance.consoles import make_console, usage
-from conformance.runner.verdict import CONFORMS, FAILS, NOTHING_TESTED
+from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_TESTED
 from failpoints.commands import EngineOption, StoreOption, TimeoutOption, in_words
 
 _PROFILES: Final = ("full", "quick")
@@ -41,9 +41,10 @@ def cost_command(
     from conformance.runner.session import without_aws_variables, without_secrets
     from cost_budgets.budgets import BUDGETS, BudgetError, read_budgets
     from cost_budgets.judging import judge
-    from cost_budgets.measuring import PROFILES, Measured, measure
+    from cost_budgets.measuring import PAGE_KEYS, PROFILES, Measured, measure
     from cost_budgets.operations import OPERATIONS
     from cost_budgets.reporting import report_of, table_of, write_report
+    from cost_budgets.yardstick import beside, yardstick_table
     from failpoints.workshop import workshop
 
     if profile not in PROFILES:
@@ -64,7 +65,7 @@ def cost_command(
     with (
         in_words(words) as ended,
         _progress(words) as told,
-        workshop(engine, store, timeout_seconds=timeout) as (bench, place),
+        workshop(engine, store, timeout_seconds=timeout, page_keys=PAGE_KEYS) as (bench, place),
     ):
         found = measure(bench, place, PROFILES[profile], names=operation, told=told)
     if ended.early:
@@ -72,6 +73,8 @@ def cost_command(
     lines = judge(found, known)
     wrong = [line for line in lines if line.verdict != "ok"]
     said = f"{len(lines)} budgets, {len(wrong)} broken." if wrong else f"{len(lines)} budgets, all kept."
+    if found.unsupported:
+        said = f"{said[:-1]}, of what could be measured: {len(found.unsupported)} could not."
     whole: dict[str, Any] = report_of(
         found, lines, engine=without_secrets(engine), store=store, profile=profile, verdict_words=said
     )
@@ -79,8 +82,12 @@ def cost_command(
         typer.echo(json.dumps(whole))
     else:
         console.print(table_of(lines))
+        if beside(found):
+            console.print(yardstick_table(beside(found)))
     for name, why in found.unsupported.items():
         words.print(f"[bold magenta]unsupported[/] {name}: {escape(why)}", highlight=False, soft_wrap=True)
+    for name, why in found.failed.items():
+        words.print(f"[bold red]could not be measured[/] {name}: {escape(why)}", highlight=False, soft_wrap=True)
     if report is not None:
         try:
             page = write_report(report, whole, lines)
@@ -99,6 +106,8 @@ def cost_command(
             soft_wrap=True,
         )
     words.print(f"{'[bold red]over[/]' if wrong else '[bold green]within[/]'}: {said}", highlight=False)
+    if found.failed and not wrong:
+        raise typer.Exit(COULD_NOT_RUN)
     raise typer.Exit(FAILS if wrong else CONFORMS)
 
 

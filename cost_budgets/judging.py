@@ -17,9 +17,11 @@ from cost_budgets.operations import Ground
 
 Verdict = Literal["ok", "over", "under", "grows"]
 # A line through whole numbers is never quite flat: it grows if it climbs by more requests than that over all depths,
-# or, of keys and bytes, by more than such a part of what is allowed.
+# or, of keys and bytes, by more than such a part of what is allowed. What is bounded goes up and down, and a few points
+# of that may lie on a line that climbs: but not by half of the ceiling.
 RISE_TOLERANCE: Final = 5.0
-SIZE_TOLERANCE: Final = 0.05
+SIZE_TOLERANCE: Final = 0.1
+BOUNDED_TOLERANCE: Final = 0.5
 _SIZES: Final = ("listed keys", "bytes read", "bytes written")
 
 
@@ -81,7 +83,7 @@ def _lines(budget: Budget, ground: Ground, points: Sequence[Point]) -> Iterator[
         verdict: Verdict = "ok"
         if any(value > limit for value, limit in zip(values, limits, strict=True)):
             verdict = "over"
-        elif measure not in bounded and (slope - slope_limit) * span > _tolerance(measure, limits):
+        elif (slope - slope_limit) * span > _tolerance(measure, limits, is_bounded=measure in bounded):
             verdict = "grows"
         yield Line(
             budget.operation, ground, measure, formula, values, limits, variables, along, slope, slope_limit, verdict
@@ -106,5 +108,6 @@ def _lines(budget: Budget, ground: Ground, points: Sequence[Point]) -> Iterator[
         )
 
 
-def _tolerance(measure: str, limits: Sequence[float]) -> float:
-    return SIZE_TOLERANCE * max(limits) if measure in _SIZES else RISE_TOLERANCE
+def _tolerance(measure: str, limits: Sequence[float], *, is_bounded: bool) -> float:
+    usual = SIZE_TOLERANCE * max(limits) if measure in _SIZES else RISE_TOLERANCE
+    return max(usual, BOUNDED_TOLERANCE * max(limits)) if is_bounded else usual

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from conformance.adapters import AdapterFault, EngineError
+from conformance.audit.datasets import DatasetMissing, DatasetUnreadable
 from cost_budgets.counters import Tally
 from cost_budgets.operations import OPERATIONS, Ground, Operation
-from cost_budgets.places import GrowingGraph
-from failpoints.workshop import Bench, lacking
+from cost_budgets.places import GrowingGraph, MeasuringFailed
+from failpoints.workshop import Bench, SweepBroken, lacking
 from fixtures.stores.catalog import Store
 
 
@@ -38,10 +40,12 @@ class Profile:
         return places[operation.depths]
 
 
-FULL: Final = Profile(depths=(10, 50, 80, 200), merges=(5, 20, 80), crashes=(5, 40), branches=(4, 8, 12))
-QUICK: Final = Profile(depths=(5, 15, 30), merges=(5, 15), crashes=(5, 15), branches=(2, 4))
-# Two depths are enough to see growth, and few enough for every test run.
-SHALLOW: Final = Profile(depths=(4, 14), merges=(4, 12), crashes=(4,), branches=(2, 4))
+FULL: Final = Profile(depths=(10, 50, 80, 200), merges=(5, 20, 80), crashes=(5, 40, 100), branches=(4, 8, 12))
+QUICK: Final = Profile(depths=(5, 15, 30), merges=(5, 15, 30), crashes=(5, 15), branches=(2, 4, 6))
+# As few as show growth on a straight line, for every test run.
+SHALLOW: Final = Profile(depths=(4, 9, 14), merges=(4, 9, 14), crashes=(4, 9), branches=(2, 4, 6))
+# Keys on a page of a listing, where a store can be told: short pages show who lists more with every commit.
+PAGE_KEYS: Final = 10
 PROFILES: Final = {"full": FULL, "quick": QUICK}
 
 
@@ -55,10 +59,11 @@ class Point:
 
 @dataclass
 class Measured:
-    """Everything that was measured: points by operation and graph, and what the engine cannot do."""
+    """Everything that was measured: points by operation and graph, what the engine cannot do, and what went wrong."""
 
     points: dict[tuple[str, Ground], list[Point]] = field(default_factory=dict)
     unsupported: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
     def add(self, operation: Operation, ground: Ground, point: Point) -> None:
         self.points.setdefault((operation.name, ground), []).append(point)
@@ -83,9 +88,11 @@ def measure(
         else:
             able.append(operation)
     for ground in ("grown", "optimized", "crashed", "branched"):
-        if ground == "optimized" and "optimize" in missing:
-            continue
         of_ground = [operation for operation in able if ground in operation.grounds]
+        if ground == "optimized" and "optimize" in missing:
+            for operation in of_ground:
+                found.unsupported[f"{operation.name} after optimize"] = "the engine does not declare optimize"
+            continue
         if of_ground:
             _measure_on(bench, store, profile, ground, of_ground, found, told)
     return found
@@ -100,14 +107,38 @@ def _measure_on(
     found: Measured,
     told: Callable[[str], object],
 ) -> None:
+    try:
+        _measure_growing(bench, store, profile, ground, operations, found, told)
+    except (SweepBroken, EngineError, AdapterFault, DatasetMissing, DatasetUnreadable) as error:
+        silence = store.silence()
+        if silence is None:
+            raise SweepBroken(f"the {ground} graph: {error}") from error
+        message = f"the store '{store.name}' broke down: {silence}. This says nothing about the engine"
+        raise SweepBroken(message) from error
+
+
+def _measure_growing(
+    bench: Bench,
+    store: Store,
+    profile: Profile,
+    ground: Ground,
+    operations: Sequence[Operation],
+    found: Measured,
+    told: Callable[[str], object],
+) -> None:
     graph = GrowingGraph(bench, store, ground)
     try:
         for step in sorted({depth for operation in operations for depth in profile.of(operation)}):
             _grow(graph, step)
             for operation in operations:
-                if step in profile.of(operation):
+                if step in profile.of(operation) and operation.name not in found.failed:
                     told(f"{operation.name}, {ground} at {step}")
-                    found.add(operation, ground, Point(*graph.count(operation)))
+                    try:
+                        found.add(operation, ground, Point(*graph.count(operation)))
+                    except MeasuringFailed as failed:
+                        if store.silence() is not None:
+                            raise
+                        found.failed[operation.name] = str(failed)
             if ground == "crashed":
                 graph.recovered()
     finally:

@@ -58,7 +58,8 @@ Prepare = Callable[[Place], Any]
 class Operation:
     """One thing to measure. `prepare` is not counted, and what it returns is given to `work`, which is.
 
-    `touches` are the tables that it reads or writes rows of, and `rows` how many rows it writes.
+    `touches` are the tables that it reads or writes rows of, and `rows` how many rows it writes. `elsewhere` says that
+    the other process does it, the one that stays.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Operation:
     depths: Depths = "depths"
     touches: tuple[str, ...] = ()
     rows: int = 0
+    elsewhere: bool = False
     needs: tuple[str, ...] = field(default=())
 
 
@@ -280,6 +282,7 @@ _ALL: Final = (
         "a snapshot by whoever knows the last but one",
         lambda place, reader: reader.snapshot(),
         _stale,
+        elsewhere=True,
         needs=("snapshot",),
     ),
     Operation(
@@ -287,6 +290,7 @@ _ALL: Final = (
         "a snapshot of a branch that this handle has not read",
         lambda place, branch: place.handle.snapshot(branch),
         _branch,
+        grounds=("grown", "optimized"),
         needs=(*_BRANCHES, "snapshot"),
     ),
     Operation(
@@ -294,6 +298,7 @@ _ALL: Final = (
         "the difference of a commit and itself",
         lambda place, head: place.handle.diff(head, head),
         _head,
+        grounds=("grown", "optimized"),
         needs=("diff",),
     ),
     Operation(

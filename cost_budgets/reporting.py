@@ -16,6 +16,7 @@ from rich.table import Table
 from cost_budgets.curves import curve
 from cost_budgets.judging import Line
 from cost_budgets.measuring import Measured
+from cost_budgets.yardstick import beside
 
 FORMAT: Final = 1
 _PAGE: Final = Path(__file__).with_name("page")
@@ -77,6 +78,8 @@ def report_of(
             for point in points
         ],
         "unsupported": dict(measured.unsupported),
+        "failed": dict(measured.failed),
+        "beside_the_public_engine": [each.as_json() for each in beside(measured)],
     }
 
 

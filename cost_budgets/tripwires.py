@@ -17,11 +17,13 @@ from conformance.consoles import make_console
 from conformance.runner.session import without_aws_variables
 from cost_budgets.budgets import Budget, read_budgets
 from cost_budgets.judging import judge
-from cost_budgets.measuring import SHALLOW, Profile, measure
+from cost_budgets.measuring import PAGE_KEYS, Profile, measure
 from failpoints.workshop import bench_at
 from fixtures.mutants import MUTANTS
 from fixtures.stores.catalog import Store, running
 
+# A costly engine is over its budget, or on its way there, at few depths already.
+TRIPPED: Final = Profile(depths=(4, 14), merges=(4, 12), crashes=(4,), branches=(2, 6))
 COSTLY: Final = tuple(name for name, each in MUTANTS.items() if "cost" in each.caught_by)
 
 
@@ -49,7 +51,7 @@ def trip(
     name: str,
     *,
     budgets: Mapping[str, Budget] | None = None,
-    profile: Profile = SHALLOW,
+    profile: Profile = TRIPPED,
     operations: Iterable[str] | None = None,
 ) -> Tripped:
     """Measure a costly engine, and hold it against all budgets, or against those of some operations."""
@@ -64,7 +66,7 @@ def trip(
 def main() -> None:
     without_aws_variables()
     console, wrong = make_console(), False
-    with running("moto") as store:
+    with running("moto", page_keys=PAGE_KEYS) as store:
         for name in sys.argv[1:] or COSTLY:
             tripped = trip(store, name)
             wrong |= bool(tripped.missed or tripped.unrelated or not tripped.broken)

@@ -74,10 +74,15 @@ def check_store(name: str) -> None:
 
 
 @contextmanager
-def workshop(engine: str, store: str, *, timeout_seconds: float = 120.0) -> Iterator[tuple[Bench, Store]]:
+def workshop(
+    engine: str, store: str, *, timeout_seconds: float = 120.0, page_keys: int | None = None
+) -> Iterator[tuple[Bench, Store]]:
     """A store, a gate and drivers, until the block ends."""
     check_store(store)
-    with running(store) as place, bench_at(place, engine, timeout_seconds=timeout_seconds) as bench:
+    with (
+        running(store, page_keys=page_keys) as place,
+        bench_at(place, engine, timeout_seconds=timeout_seconds) as bench,
+    ):
         yield bench, place
 
 

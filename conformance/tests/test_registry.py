@@ -15,7 +15,7 @@ from conformance.registry import RegistryError, load_requirements, requirements
 GIVEN_OUT = {
     "LAY": 16, "MAN": 12, "STM": 10, "PUB": 23, "LIN": 15, "SNP": 12, "MUT": 16, "LOD": 17, "VAL": 16, "DEL": 8,
     "REC": 28, "BRA": 18, "MRG": 14, "SCH": 19, "IDX": 9, "OPT": 8, "CLN": 7, "RPR": 1, "TMB": 1, "EXP": 6, "CHG": 5,
-    "STO": 6, "SRV": 6, "CLI": 3, "COST": 8,
+    "STO": 6, "SRV": 6, "CLI": 3, "COST": 9,
 }  # fmt: skip
 
 ENTRY = {
@@ -45,7 +45,7 @@ def test_a_requirement_is_found_by_its_id() -> None:
 
 def test_no_id_that_was_given_out_is_ever_removed() -> None:
     given_out = {f"{group}-{number:02}" for group, last in GIVEN_OUT.items() for number in range(1, last + 1)}
-    assert len(given_out) == 284
+    assert len(given_out) == 285
     assert not given_out - requirements().keys(), "these ids were removed, and must come back"
     new = sorted(requirements().keys() - given_out)
     assert not new, f"new ids: write them down in GIVEN_OUT, so that they stay: {new}"

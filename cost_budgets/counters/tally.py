@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from conformance.audit.names import RECOVERY_DIR
 from failpoints.gate import VERBS, Exchange
 
 READS: Final = frozenset({"GET", "HEAD", "LIST", "LIST_UPLOADS"})
@@ -22,7 +23,9 @@ SUMS: Final = (
     "manifest",
     "beside manifest",
     "schema",
+    "schema looks",
     "sidecars",
+    "recovery lists",
     "tables",
     "hops",
     "listed keys",
@@ -88,8 +91,12 @@ class Tally:
                 return self.requests - self.measure("manifest")
             case "schema":
                 return self.roles.get("schema file", 0)
+            case "schema looks":
+                return _most(each for each in self.exchanges if each.role == "schema file")
             case "sidecars":
                 return self.roles.get("sidecar", 0)
+            case "recovery lists":
+                return sum(each.verb == "LIST" and RECOVERY_DIR in each.prefix.split("/") for each in self.exchanges)
             case "tables":
                 return len(self.tables)
             case "hops":
@@ -115,6 +122,15 @@ class Tally:
             "bytes_read": self.bytes_read,
             "bytes_written": self.bytes_written,
         }
+
+
+def _most(exchanges: Iterable[Exchange]) -> int:
+    """How often the object was asked for that was asked for most, in the same way each time.
+
+    Who checks three files once has asked for each of them once; who looks at one of them, acts, and looks again has
+    checked twice.
+    """
+    return max(Counter((each.verb, each.key) for each in exchanges).values(), default=0)
 
 
 def outcome_of(exchange: Exchange) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -53,9 +54,14 @@ def test_a_history_gives_the_newest_run_of_the_same_engine_on_the_same_store(tmp
     for run in (RUN, later(4.0), replace(later(9.0), store="moto"), replace(later(8.0), engine="other 1")):
         save(path, run)
     history = read_history(path)
-    assert last_saved(history, engine="omniref 0.2.0", store="local") == later(4.0)
-    assert last_saved(history, engine="nobody 1", store="local") is None
+    assert last_saved(history, replace(RUN, engine="omniref 0.2.0")) == later(4.0)
+    assert last_saved(history, replace(RUN, engine="nobody 1")) is None
     assert read_history(tmp_path / "nowhere.jsonl") == []
+
+
+@pytest.mark.parametrize("other", [{"adapter": "cmd:omniref drive"}, {"rounds": 5}, {"store": "moto"}])
+def test_runs_that_were_not_measured_alike_are_not_compared(other: dict[str, Any]) -> None:
+    assert last_saved([RUN], replace(RUN, **other)) is None
 
 
 @pytest.mark.parametrize(

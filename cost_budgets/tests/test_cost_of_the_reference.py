@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
+from conformance.audit.names import RECOVERY_DIR
 from cost_budgets.budgets import read_budgets
 from cost_budgets.judging import judge
-from cost_budgets.measuring import SHALLOW, measure
+from cost_budgets.measuring import PAGE_KEYS, SHALLOW, Point, measure
 from cost_budgets.tripwires import COSTLY, trip
 from failpoints.workshop import bench_at
 from fixtures.stores.catalog import Store, running
@@ -18,7 +20,7 @@ pytestmark = [pytest.mark.s3, pytest.mark.xdist_group("cost")]
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[Store]:
-    with running("moto") as found:
+    with running("moto", page_keys=PAGE_KEYS) as found:
         yield found
 
 
@@ -34,9 +36,20 @@ def test_the_reference_keeps_every_budget_and_costs_the_same_twice(store: Store)
     assert [
         point.tally.unclassified for points in measured.points.values() for point in points if point.tally.unclassified
     ] == []
-    for name in ("insert-node", "cold-insert-node"):
-        first, second = ([point.tally.verbs for point in each.points[name, "optimized"]] for each in (measured, again))
-        assert first == second
+    same = [key for key in again.points if key[0] in ("warm-read", "cold-open-pending") or key[1] == "optimized"]
+    assert {name for name, _ in same} == set(chosen)
+    for key in same:
+        assert [counted(point) for point in measured.points[key]] == [counted(point) for point in again.points[key]]
+
+
+def counted(point: Point) -> Counter[tuple[str, str, str]]:
+    """What a point is made of, but for sidecars: a writer that is slow puts its own anew, so that nobody takes it for
+    dead, and how slow it is depends on the machine."""
+    return Counter(
+        (each.verb, each.role, each.table)
+        for each in point.tally.exchanges
+        if each.role != "sidecar" and RECOVERY_DIR not in each.prefix
+    )
 
 
 @pytest.mark.parametrize("name", COSTLY)

@@ -23,7 +23,8 @@ from cost_budgets.reporting import report_of, table_of, write_report
 def budget(operation: str = "insert-node", **more: Any) -> dict[str, Budget]:
     at_most = {name: parse_formula(text) for name, text in more.get("at_most", {}).items()}
     at_least = {name: parse_formula(text) for name, text in more.get("at_least", {}).items()}
-    return {operation: Budget(operation, ("COST-03",), ("validates-twice",), at_most, at_least)}
+    bounded = tuple(more.get("bounded", ()))
+    return {operation: Budget(operation, ("COST-03",), ("validates-twice",), at_most, at_least, bounded=bounded)}
 
 
 def point(requests: int, **variables: float) -> Point:
@@ -61,6 +62,17 @@ def test_growth_that_the_formula_allows_by_fragments_is_none() -> None:
     points = measured(*(point(10 + fragments, H=2 * fragments, F=fragments) for fragments in (5, 25, 100)))
     assert verdict_of(points, at_most={"requests": "10 + 2 F"}) == "ok"
     assert verdict_of(points, at_most={"requests": "110"}) == "grows"
+
+
+@pytest.mark.parametrize(
+    ("requests", "verdict"),
+    [([15, 34, 18, 30], "ok"), ([14, 24, 32, 62], "grows"), ([60, 20, 50, 30], "ok"), ([10, 20, 65, 20], "over")],
+)
+def test_what_is_bounded_may_go_up_and_down_and_not_from_the_floor_to_the_ceiling(
+    requests: list[int], verdict: str
+) -> None:
+    points = [point(number, H=depth) for number, depth in zip(requests, (10.0, 50.0, 80.0, 200.0), strict=True)]
+    assert verdict_of(measured(*points), at_most={"requests": "64"}, bounded=["requests"]) == verdict
 
 
 def test_growth_with_branches_is_growth() -> None:

@@ -56,8 +56,8 @@ def test_a_warm_insert_into_an_optimized_graph_costs_the_same_at_every_depth(mot
     graph.mutate([person("warm")])
     graph.optimize()
     requests = counted(moto_store, lambda: graph.mutate([person("measured")]))
-    assert len(requests) <= 28, shown(requests)
-    assert sum(request.verb == "LIST" for request in requests) <= 8, shown(requests)
+    assert len(requests) <= 26, shown(requests)
+    assert sum(request.verb == "LIST" for request in requests) <= 6, shown(requests)
     assert not any("/edges/" in request.path for request in requests), shown(requests)
 
 

@@ -68,12 +68,16 @@ def is_gone(group: int) -> bool:
     return False
 
 
+# Whoever runs tests in the background ignores Ctrl-C, and so would every child of theirs.
+LISTENING = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+
+
 @pytest.mark.s3
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_whoever_interrupts_a_sweep_sees_what_was_found_and_leaves_no_process(name: str) -> None:
     start = "from conformance.cli import main; main()"
     args = ["sweep", "--writer", "insert", "--double", "none", "--jobs", "2"]
-    command = [sys.executable, "-c", start, *args]
+    command = [sys.executable, "-c", f"{LISTENING}; {start}", *args]
     sweep = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert sweep.stdout is not None
     line = sweep.stdout.readline()

@@ -33,13 +33,20 @@ class Written(Player):
         found = {}
         for branch in self.graph.model.branch_list():
             records = [json.loads(line) for line in self.graph.handle.export(branch).split("\n") if line]
-            found[branch] = sorted(json.dumps(_without_ids(record), sort_keys=True) for record in records)
+            names = {record["data"]["id"]: _named(record) for record in records if "type" in record}
+            found[branch] = sorted(json.dumps(_without_ids(record, names), sort_keys=True) for record in records)
         return found
 
 
-def _without_ids(record: dict[str, Any]) -> dict[str, Any]:
+def _named(node: dict[str, Any]) -> str:
+    """A node without its id, which an engine may have made up: what an edge leads to, in words of its own."""
+    return json.dumps(_without_ids(node, {}), sort_keys=True)
+
+
+def _without_ids(record: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     data = {name: value for name, value in record["data"].items() if name != "id"}
-    return {**{name: value for name, value in record.items() if name in ("type", "edge")}, "data": data}
+    ends = {side: names.get(record[side], record[side]) for side in ("from", "to") if side in record}
+    return {**{name: value for name, value in record.items() if name in ("type", "edge")}, **ends, "data": data}
 
 
 def transcript(name: str) -> list[Any]:

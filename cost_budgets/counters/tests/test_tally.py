@@ -22,6 +22,8 @@ def exchange(verb: str, role: str, table: str = "", **more: Any) -> Exchange:
 
 INSERT = (
     exchange("LIST", "listing", "__manifest", listed=7, bytes_out=900),
+    exchange("LIST", "listing", prefix="g/__recovery/"),
+    exchange("HEAD", "schema file", key="_schema.ir.json"),
     exchange("HEAD", "schema file", status=404, answered=404),
     exchange("GET", "table data", "nodes/aa", bytes_out=50),
     exchange("PUT", "table version", "nodes/aa", status=412, answered=412, bytes_in=30),
@@ -34,12 +36,14 @@ INSERT = (
 @pytest.mark.parametrize(
     ("measure", "number"),
     [
-        ("requests", 7),
-        ("reads", 3),
+        ("requests", 9),
+        ("reads", 5),
         ("writes", 4),
         ("manifest", 1),
-        ("beside manifest", 6),
-        ("schema", 1),
+        ("beside manifest", 8),
+        ("schema", 2),
+        ("schema looks", 1),
+        ("recovery lists", 1),
         ("sidecars", 1),
         ("tables", 2),
         ("listed keys", 7),
@@ -52,6 +56,12 @@ INSERT = (
 )
 def test_each_measure_counts_its_own(measure: str, number: int) -> None:
     assert Tally.of(INSERT).measure(measure) == number
+
+
+def test_to_look_at_a_schema_file_twice_is_two_looks_and_to_head_and_get_it_is_one() -> None:
+    look, get = exchange("HEAD", "schema file"), exchange("GET", "schema file")
+    assert Tally.of([look, get]).measure("schema looks") == 1
+    assert Tally.of([look, get, look]).measure("schema looks") == 2
 
 
 def test_every_measure_has_a_number() -> None:
