@@ -117,15 +117,19 @@ class SweptWriter:
             yield from self._doubles(cut, again_cuts_of(recovery))
 
     def double_at(self, cut: Cut, second: Callable[[tuple[Exchange, ...]], Cut]) -> CellResult:
-        """One double crash: `second` chooses where, of the requests that the recovery makes.
+        """One double crash: `second` chooses where, of the requests that the recovery makes."""
+        return next(self.doubles_at(cut, lambda recovery: [second(recovery)]))
+
+    def doubles_at(self, cut: Cut, seconds: Callable[[tuple[Exchange, ...]], Sequence[Cut]]) -> Iterator[CellResult]:
+        """Double crashes: `seconds` chooses where, of the requests that the recovery makes.
 
         Where the single one is wrong already, or its recovery makes no request that could be cut, that is the result.
         """
         first, recovery = self._single(cut)
         if first.wrong is not None or not recovery:
-            return first
-        (result,) = self._doubles(cut, [second(recovery)])
-        return result
+            yield first
+            return
+        yield from self._doubles(cut, seconds(recovery))
 
     def _single(self, cut: Cut) -> tuple[CellResult, tuple[Exchange, ...]]:
         began = time.monotonic()

@@ -22,9 +22,7 @@ class Shown:
         self.engine = self
         self._model = model
         parents = [None, *(each["graph_commit_id"] for each in commits)]
-        self._commits = [
-            {"parent_commit_id": parent, **each} for parent, each in zip(parents, commits, strict=False)
-        ]
+        self._commits = [{"parent_commit_id": parent, **each} for parent, each in zip(parents, commits, strict=False)]
 
     def supports(self, *operations: str) -> bool:
         return True
