@@ -81,12 +81,12 @@ def judge_reader(
 ) -> bool:
     """Somebody who only reads finds one state or the other, whole, before anybody has recovered anything [SNP-09].
 
-    Returns whether the step is in it: from then on it must stay. What is not published can be seen by nobody, unless
-    a recovery was at it, or the writer itself (`recovering`). A reader may be refused while a schema or a branch is
-    half made, and then main is there nevertheless.
+    Returns whether the step is in it: from then on it must stay. Of what has no commit nobody sees anything, unless a
+    recovery was at it (`recovering`, or the writer's own). A reader may be refused while a schema is half applied or a
+    branch half made, and then main is there nevertheless.
     """
     worlds = _worlds(before, scene, ending)
-    if not (scene.published or recovering or scene.settled) and before.step["do"] in COMMITTING:
+    if not (scene.commits or recovering or scene.settled) and before.step["do"] in COMMITTING:
         worlds = [world for world in worlds if world.name != "new"] or worlds
     ids = ("SCH-18",) if before.is_schema_apply else ("PUB-01", "SNP-09")
     try:

@@ -65,6 +65,7 @@ class Scene:
     """What a writer left, dead or alive.
 
     published   whether its publish is there
+    commits     how many commits its branch has got since, those of recoveries aside
     sidecars    those that are pending, by operation id; one that makes no sense has no body
     moved       of these, the ones that had moved a HEAD
     orphaned    of these, the ones of a branch that does not exist
@@ -81,6 +82,7 @@ class Scene:
     orphaned: frozenset[str] = frozenset()
     settled: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     armed: frozenset[str] | None = None
+    commits: int = 0
 
     def __str__(self) -> str:
         parts = ["published" if self.published else "not published"]
@@ -116,8 +118,16 @@ def look(before: Before) -> Scene:
     orphaned = frozenset(
         operation for operation, body in sidecars.items() if body.get("branch") not in (None, MAIN, *branches)
     )
-    published = _published(forge, before, branches)
-    return Scene(published, sidecars, moved, LOCK_BRANCH in branches, orphaned, _settled(forge, before))
+    commits = commits_since(forge, before) if before.branch in (MAIN, *branches) else 0
+    return Scene(
+        published=_published(before, branches, commits),
+        sidecars=sidecars,
+        moved=moved,
+        locked=LOCK_BRANCH in branches,
+        orphaned=orphaned,
+        settled=_settled(forge, before),
+        commits=commits,
+    )
 
 
 def _body_of(content: bytes) -> Mapping[str, Any]:
@@ -162,15 +172,13 @@ def _settled(forge: Forge, before: Before) -> dict[str, Mapping[str, Any]]:
     return {row["operation_id"]: row for row in rows if row["operation_id"] not in before.recoveries}
 
 
-def _published(forge: Forge, before: Before, branches: Sequence[str]) -> bool:
+def _published(before: Before, branches: Sequence[str], commits: int) -> bool:
     match before.step["do"]:
         case "branch_create":
             return before.step["name"] in branches
         case "branch_delete":
             return before.step["name"] not in branches
-    if before.branch not in (MAIN, *branches):
-        return False
-    return before.commits > 0 and commits_since(forge, before) >= before.commits
+    return 0 < before.commits <= commits
 
 
 def commits_since(forge: Forge, before: Before) -> int:

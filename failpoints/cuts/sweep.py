@@ -1,8 +1,9 @@
 """All cells of a writer, and the writers of a sweep over several processes.
 
 First the writer runs once with nobody in its way: that shows its durable requests, and how many commits it makes. Then
-each of them is cut. A recovery that makes durable requests is cut in turn at each of those, once for every shape that
-a recovery of this writer has: two recoveries that make the same requests of the same roles have the same shape.
+each of them is cut. A recovery that makes durable requests, whatever the writer left, is cut in turn at each of those,
+once for every shape that a recovery of this writer has: two recoveries that make the same requests of the same roles
+have the same shape.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ Shape = tuple[tuple[str, str, str], ...]
 class SweepOptions:
     """What is swept: an engine on a store, and how far.
 
-    `double` is "shapes" for one double crash per shape of a recovery, "all" for those of every cell, "none" for none.
+    `double` is "shapes" for the double crashes of each shape of a recovery, "all" for those of every cell, "none" for none.
     `cells` is (k, n): of every n cells of a writer the k-th, so that several processes can share them.
     """
 
