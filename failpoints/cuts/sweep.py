@@ -49,7 +49,7 @@ Shape = tuple[tuple[str, str, str], ...]
 class SweepOptions:
     """What is swept: an engine on a store, and how far.
 
-    `double` is "shapes" for the double crashes of each shape of a recovery, "all" for those of every cell, "none" for none.
+    `double` is "shapes" for double crashes of each shape of a recovery, "all" for those of every cell, "none" for none.
     `cells` is (k, n): of every n cells of a writer the k-th, so that several processes can share them.
     """
 
