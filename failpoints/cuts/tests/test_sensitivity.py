@@ -17,6 +17,7 @@ from rich.console import Console
 
 from conformance.replay import replay
 from conformance.runner.verdict import CONFORMS, FAILS
+from conformance.suites.test_faults_cuts import tried
 from conformance.traces import read_trace, write_trace
 from failpoints.baseline import SetupFailed
 from failpoints.cuts.cell import CellResult
@@ -175,6 +176,16 @@ def test_a_writer_many_of_whose_cells_were_not_reached_is_named() -> None:
     (said,) = unreached([*steady, *fickle])
 
     assert said.startswith("merge: 2 of 5 cells were not reached")
+
+
+def test_a_selection_none_of_whose_requests_came_has_tried_nothing() -> None:
+    """The kill after the answer always comes, and says nothing about recovery."""
+    missed = [CellResult("insert", Cut("before", 1, "PUT sidecar"), reached=False), CellResult("insert", Cut("ack"))]
+    wrong = CellResult("insert", Cut("ack"), wrong=(("PUB-14",), "it is lost"))
+
+    with pytest.raises(pytest.skip.Exception, match="nothing was tried"):
+        tried(missed)
+    assert tried([*missed, wrong])[-1] is wrong
 
 
 @pytest.mark.s3
