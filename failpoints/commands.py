@@ -58,8 +58,8 @@ def sweep_command(
     double: Annotated[
         str,
         typer.Option(
-            help="Cuts inside recovery: shapes (each sequence of requests that recoveries of a writer make, once; not "
-            "for what is different and sends the same requests), all (those of every cell), or none."
+            help="Cuts inside recovery: shapes (once for each sequence of requests that recoveries of the writer make; "
+            "two that differ and send the same requests count as one), all (for every cell), or none."
         ),
     ] = "shapes",
     jobs: JobsOption = None,
