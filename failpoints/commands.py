@@ -56,7 +56,11 @@ def sweep_command(
         ),
     ] = None,
     double: Annotated[
-        str, typer.Option(help="Crashes inside recovery: shapes (each kind of recovery once), all, or none.")
+        str,
+        typer.Option(
+            help="Cuts inside recovery: shapes (once for each sequence of requests that recoveries of the writer make; "
+            "two that differ and send the same requests count as one), all (for every cell), or none."
+        ),
     ] = "shapes",
     jobs: JobsOption = None,
     traces: TracesOption = TRACES,
@@ -64,7 +68,7 @@ def sweep_command(
 ) -> None:
     """Kill a writer at every durable request that it makes, and judge what it leaves."""
     from failpoints.cuts.cell import CellResult
-    from failpoints.cuts.show import show_cell, summary
+    from failpoints.cuts.show import show_cell, summary, unreached
     from failpoints.cuts.sweep import DOUBLES, SweepOptions, sweep
     from failpoints.cuts.traces import name_of, trace_of
     from failpoints.writers import UnknownWriter, writers_called
@@ -97,6 +101,8 @@ def sweep_command(
     if found:
         console.print(summary(found))
         _say_rate(console, len(found), "cells", time.monotonic() - began)
+    for line in unreached(found):
+        console.print(f"[bold yellow]not reached[/] {escape(line)}", highlight=False, soft_wrap=True)
     reached = sum(result.reached for result in found)
     raise typer.Exit(_verdict(console, reached, wrong, "cells", refused, ended))
 

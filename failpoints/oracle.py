@@ -3,12 +3,13 @@
     before = Before.of(handle, uri, env, model, step)      # while the writer lives
     …                                                      # it dies
     scene = look(before)                                   # what it left, from the bytes alone
-    outcome = judge(engine, before, scene, ending)         # open, and everything below
+    judge_reader(reader, before, scene, ending, what)      # what somebody finds who only reads
+    outcome = judge(engine, before, scene, ending, what)   # open, and everything below
 
     1. a read-write open works                                                  [REC-05, SCH-17, SCH-18]
     2. every branch is what it was, or what the step makes of it; what was published or acknowledged is there [PUB-01]
     3. no sidecar is left, and every pin is the HEAD of its table: the auditor finds no error       [REC-04, PUB-21]
-    4. exactly one audit row says what became of each operation, and of the right kind              [REC-05, REC-14]
+    4. exactly one audit row says what became of each operation (`audit_rows`)                      [REC-05, REC-14]
     5. a second open finds nothing to do and changes no byte                                        [REC-18, REC-20]
     6. a step that did not happen can be done again, and a further write works on every branch      [REC-23]
 
@@ -17,147 +18,103 @@ Nothing here knows how the writer died: by a cut at the storage, by a named fail
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from conformance.adapters import EngineError
 from conformance.audit import GraphUnreadable, audit
-from conformance.audit.names import LOCK_BRANCH, RECOVERY_ACTOR, RECOVERY_DIR
 from conformance.judge import Engine, Handle, RequirementBroken
 from conformance.judge.blame import operation_of
+from conformance.judge.compare import first_difference
 from conformance.model import Model
+from failpoints.audit_rows import BACK, DISCARDED, FORWARD, judge_rows
+from failpoints.gate.roles import place_of
+from failpoints.scene import Before, Scene, commits_since, look, rows_of
 from failpoints.steps import MAIN, MAINTENANCE, Step, ask, branch_of
-from failpoints.world import ACKNOWLEDGED, Ending, World, the_one, worlds_after
+from failpoints.world import (
+    ACKNOWLEDGED,
+    COMMITTING,
+    REFUSED,
+    Ending,
+    World,
+    exports_of,
+    the_one,
+    worlds_after,
+)
 from failpoints.writers import PEOPLE, follow_up
-from fixtures.forge import Forge, ForgeError
+from fixtures.forge import Forge, Stat
 
-FORWARD: Final = "RolledForward"
-BACK: Final = "RolledBack"
-DISCARDED: Final = "OrphanedBranchDiscarded"
+__all__ = [
+    "BACK",
+    "DISCARDED",
+    "FORWARD",
+    "Before",
+    "Outcome",
+    "Scene",
+    "commits_since",
+    "judge",
+    "judge_bytes",
+    "judge_init",
+    "judge_reader",
+    "judge_second_open",
+    "look",
+    "rows_of",
+]
+
 SCHEMA_REQUIREMENTS: Final = ("SCH-17", "SCH-18")
-
-
-@dataclass(frozen=True)
-class Before:
-    """A graph at rest, and the step that somebody is about to die in.
-
-    `heads` is how many commits each branch has that are no recovery's, and `commits` how many the step makes when
-    nobody dies.
-    """
-
-    uri: str
-    env: Mapping[str, str] = field(repr=False)
-    model: Model = field(repr=False)
-    step: Step
-    heads: Mapping[str, int]
-    recoveries: frozenset[str]
-    commits: int = 1
-
-    @classmethod
-    def of(cls, handle: Handle, uri: str, env: Mapping[str, str], model: Model, step: Step) -> Before:
-        heads = {
-            branch: sum(commit.get("actor_id") != RECOVERY_ACTOR for commit in handle.commits(branch))
-            for branch in model.branch_list()
-        }
-        known = frozenset(row["operation_id"] for row in rows_of(handle))
-        return cls(uri, env, model, step, heads, known)
-
-    @property
-    def branch(self) -> str:
-        return branch_of(self.step)
-
-    @property
-    def is_schema_apply(self) -> bool:
-        return bool(self.step["do"] == "schema_apply")
-
-
-@dataclass(frozen=True)
-class Scene:
-    """What a dead writer left: whether its publish is there, its sidecars, which of them had moved a HEAD, and which of
-    them are of a branch that does not exist."""
-
-    published: bool
-    sidecars: Mapping[str, Mapping[str, Any]]
-    moved: frozenset[str]
-    locked: bool
-    orphaned: frozenset[str] = frozenset()
-
-    def __str__(self) -> str:
-        parts = ["published" if self.published else "not published"]
-        for operation, body in self.sidecars.items():
-            state = "HEADs moved" if operation in self.moved else "no HEAD moved"
-            parts.append(f"a {body.get('writer_kind')} sidecar, {state}")
-        if self.locked:
-            parts.append("the schema lock taken")
-        return ", ".join(parts)
+# What an open that has nothing to do leaves as it is, at once: new objects of these would be commits and recoveries.
+_LASTING: Final = ("manifest", "table", "audit", "sidecar", "schema file")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of it: the world that the graph is in now, and the kinds of the new audit rows."""
+    """What became of it: the world that the graph is in now, and the kinds of the audit rows of what was pending."""
 
     world: World
     kinds: tuple[str, ...]
     scene: Scene
 
 
-def rows_of(handle: Handle) -> list[dict[str, Any]]:
-    """The audit rows, where an engine can list them."""
-    return handle.recoveries() if handle.engine.supports("recoveries") else []
+def judge_reader(
+    engine: Engine, before: Before, scene: Scene, ending: Ending, what: str, *, recovering: bool = False
+) -> bool:
+    """Somebody who only reads finds one state or the other, whole, before anybody has recovered anything [SNP-09].
 
-
-def look(before: Before) -> Scene:
-    """Read what is there, without an engine."""
-    forge = Forge(before.uri, dict(before.env))
-    sidecars = {}
-    for name, content in forge.sidecars().items():
-        try:
-            body = json.loads(content)
-        except ValueError:
-            body = {}
-        sidecars[name.removeprefix(f"{RECOVERY_DIR}/").removesuffix(".json")] = body
-    moved = frozenset(
-        operation
-        for operation, body in sidecars.items()
-        if any(_has_moved(forge, pin) for pin in body.get("tables", ()))
-    )
-    branches = forge.branches()
-    orphaned = frozenset(
-        operation for operation, body in sidecars.items() if body.get("branch") not in (None, MAIN, *branches)
-    )
-    return Scene(_published(forge, before, branches), sidecars, moved, LOCK_BRANCH in branches, orphaned)
-
-
-def _has_moved(forge: Forge, pin: Mapping[str, Any]) -> bool:
-    try:
-        head = int(forge.storage(pin["table_key"], pin.get("table_branch")).version)
-    except (ForgeError, KeyError):
-        return False
-    return head > int(pin["expected_version"])
-
-
-def _published(forge: Forge, before: Before, branches: Sequence[str]) -> bool:
-    match before.step["do"]:
-        case "branch_create":
-            return before.step["name"] in branches
-        case "branch_delete":
-            return before.step["name"] not in branches
-    if before.branch not in (MAIN, *branches):
-        return False
-    return before.commits > 0 and commits_since(forge, before) >= before.commits
-
-
-def commits_since(forge: Forge, before: Before) -> int:
-    """How many commits the branch of the step has got since, from the bytes.
-
-    Those of a recovery do not count: one may be a roll-back, and does not say that the step is there.
+    Returns whether the step is in it: from then on it must stay. Of what has no commit nobody sees anything, unless a
+    recovery was at it (`recovering`, or the writer's own). A reader may be refused while a schema is half applied or a
+    branch half made, and then main is there nevertheless.
     """
-    manifest = forge.decoded(None if before.branch == MAIN else before.branch)
-    commits = sum(commit.actor != RECOVERY_ACTOR for commit in manifest.commits.values())
-    return commits - before.heads.get(before.branch, before.heads[MAIN])
+    worlds = _worlds(before, scene, ending)
+    if not (scene.commits or recovering or scene.settled) and before.step["do"] in COMMITTING:
+        worlds = [world for world in worlds if world.name != "new"] or worlds
+    ids = ("SCH-18",) if before.is_schema_apply else ("PUB-01", "SNP-09")
+    try:
+        reader = engine.open(before.uri, read_only=True)
+        if reader.recovered:
+            because = f"after {what} a read-only open recovers: {list(reader.recovered)}"
+            raise RequirementBroken(("REC-21", "SNP-09"), because)
+        found = the_one(reader, worlds, f"{what}, for somebody who only reads", ids, exports=exports_of(reader))
+    except EngineError as error:
+        _judge_refused_reader(engine, before, what, error)
+        return False
+    return found.name == "new" and before.step["do"] not in MAINTENANCE
+
+
+def _judge_refused_reader(engine: Engine, before: Before, what: str, error: EngineError) -> None:
+    step, ids = before.step, ("SNP-09", "PUB-01")
+    if before.is_schema_apply:
+        return
+    makes_branch = step["do"] == "load" and branch_of(step) not in before.model.branch_list()
+    if step["do"] not in ("branch_create", "branch_delete") and not makes_branch:
+        raise RequirementBroken(ids, f"after {what} somebody who only reads is refused: {error}") from error
+    try:
+        main = engine.open(before.uri, read_only=True).export(MAIN)
+    except EngineError as second:
+        raise RequirementBroken(ids, f"after {what} nobody can read main: {second}") from second
+    difference = first_difference(main, before.model.export(MAIN))
+    if difference is not None:
+        raise RequirementBroken(ids, f"after {what}, for somebody who only reads, main is another: {difference}")
 
 
 def judge(
@@ -177,19 +134,25 @@ def judge(
     handle = _opened(engine, before, f"{what}, a read-write open", ids)
     opened()
     world = _world(handle, before, scene, ending, what, ids)
-    kinds = _judge_rows(handle, before, scene, world, what)
+    kinds = judge_rows(handle, before, scene, world, what)
     judge_bytes(before.uri, before.env, f"after {what}", "REC-18")
-    judge_second_open(engine, handle, before.uri, before.env, f"after {what}").close()
+    handle = judge_second_open(engine, handle, before.uri, before.env, f"after {what}")
     _judge_follow_up(handle, before, _judge_retry(handle, before, scene, world, what), what)
     return Outcome(world, kinds, scene)
 
 
 def judge_init(engine: Engine, uri: str, env: Mapping[str, str], schema: str, ending: Ending, what: str) -> World:
-    """After an init that died: the graph is there and empty, or it can be made, by force if need be [SCH-16]."""
+    """After an init that died: the graph is there and empty, or it can be made, by force if need be [SCH-16].
+
+    One that was refused for good has made none: whoever hears "there is one already" of their own graph would go away.
+    """
     model = Model.from_source(schema)
     name, refusal = "new", ""
     try:
         handle = engine.open(uri)
+        if ending.kind == REFUSED:
+            because = f"after {what} there is a graph all the same, and it opens"
+            raise RequirementBroken(("SCH-16", "PUB-23"), because)
     except EngineError as error:
         if ending.kind == ACKNOWLEDGED:
             raise RequirementBroken(("SCH-16",), f"after {what} the graph cannot be opened: {error}") from error
@@ -224,50 +187,20 @@ def _opened(engine: Engine, before: Before, what: str, ids: tuple[str, ...]) -> 
         raise RequirementBroken(ids, f"after {what} is refused: {error}") from error
 
 
-def _world(handle: Handle, before: Before, scene: Scene, ending: Ending, what: str, ids: tuple[str, ...]) -> World:
+def _worlds(before: Before, scene: Scene, ending: Ending) -> list[World]:
+    """What the graph may be: what was published is there."""
     worlds = worlds_after(before.model, before.step, ending)
     if scene.published and before.step["do"] not in MAINTENANCE:
-        worlds = [world for world in worlds if world.name == "new"] or worlds
+        return [world for world in worlds if world.name == "new"] or worlds
+    return worlds
+
+
+def _world(handle: Handle, before: Before, scene: Scene, ending: Ending, what: str, ids: tuple[str, ...]) -> World:
+    if scene.published and before.step["do"] not in MAINTENANCE:
         ids = ("PUB-01", *ids)
     elif ending.kind == ACKNOWLEDGED:
         ids = ("PUB-14", *ids)
-    return the_one(handle, worlds, what, ids)
-
-
-def _judge_rows(handle: Handle, before: Before, scene: Scene, world: World, what: str) -> tuple[str, ...]:
-    """One audit row for each operation that recovery decided on, of the kind that the graph shows."""
-    left = list(Forge(before.uri, dict(before.env)).sidecars())
-    if left:
-        raise RequirementBroken(("REC-05",), f"after {what} and a read-write open there still is {left[0]}")
-    if not handle.engine.supports("recoveries"):
-        return ()
-    new = [row for row in rows_of(handle) if row["operation_id"] not in before.recoveries]
-    for operation, times in Counter(row["operation_id"] for row in new).items():
-        if times > 1:
-            raise RequirementBroken(("REC-14", "REC-18"), f"after {what} {times} audit rows tell of {operation}")
-        if operation not in scene.sidecars:
-            because = f"after {what} an audit row tells of {operation}, of which there was no sidecar"
-            raise RequirementBroken(("REC-20",), because)
-    told = {row["operation_id"]: row["recovery_kind"] for row in new}
-    for operation in scene.sidecars:
-        wanted = _kinds_allowed(before, scene, world, operation)
-        if told.get(operation) not in wanted:
-            words = " or ".join("no audit row" if each is None else each for each in wanted)
-            because = f"after {what} ({scene}; the graph is in its {world.name} state) the audit says "
-            raise RequirementBroken(("REC-05", "REC-14"), f"{because}{told.get(operation)!r}, and should: {words}")
-    return tuple(told.values())
-
-
-def _kinds_allowed(before: Before, scene: Scene, world: World, operation: str) -> tuple[str | None, ...]:
-    if operation in scene.orphaned:
-        return (DISCARDED,)
-    if before.step["do"] in MAINTENANCE:
-        if scene.published:
-            return (FORWARD,)
-        return (FORWARD, BACK) if operation in scene.moved else (FORWARD, BACK, None)
-    if world.name == "new":
-        return (FORWARD,)
-    return (BACK,) if operation in scene.moved else (BACK, None)
+    return the_one(handle, _worlds(before, scene, ending), what, ids)
 
 
 def judge_bytes(uri: str, env: Mapping[str, str], what: str, unreadable: str) -> None:
@@ -285,27 +218,42 @@ def judge_bytes(uri: str, env: Mapping[str, str], what: str, unreadable: str) ->
 def judge_second_open(engine: Engine, handle: Handle, uri: str, env: Mapping[str, str], what: str) -> Handle:
     """Once a graph was opened and closed, opening it finds nothing to do and changes no object [REC-18, REC-20].
 
-    The graph is open again when this returns.
+    Compared is what is there before an open and after its close: what an engine keeps while a graph is open, such as
+    a lease, is its own affair. What changes once and belongs to no commit, such as a removal that was still under way,
+    is let pass; what changes at every open is not. The graph is open again when this returns.
     """
     forge = Forge(uri, dict(env))
     handle.close()
     before = forge.listing()
+    for is_last in (False, True):
+        _opened_again(engine, uri, what).close()
+        now = forge.listing()
+        changed = sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
+        if changed and (is_last or any(_is_lasting(name, now) for name in changed)):
+            raise RequirementBroken(("REC-18", "REC-20"), f"{what} a second open changes {', '.join(changed[:5])}")
+        if not changed:
+            break
+        before = now
+    return _opened_again(engine, uri, what)
+
+
+def _opened_again(engine: Engine, uri: str, what: str) -> Handle:
     try:
         again = engine.open(uri)
     except EngineError as error:
         raise RequirementBroken(("REC-18",), f"{what} a second open is refused: {error}") from error
     if again.recovered:
         raise RequirementBroken(("REC-18",), f"{what} a second open recovers again: {list(again.recovered)}")
-    now = forge.listing()
-    if now != before:
-        changed = sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
-        raise RequirementBroken(("REC-18", "REC-20"), f"{what} a second open changes {', '.join(changed[:5])}")
     return again
 
 
+def _is_lasting(name: str, now: Mapping[str, Stat]) -> bool:
+    """Whether an object is there that only a write or a recovery makes."""
+    return name in now and place_of(name).role.startswith(_LASTING)
+
+
 def _judge_retry(handle: Handle, before: Before, scene: Scene, world: World, what: str) -> World:
-    """What did not happen is done again, and now it does."""
-    handle = handle.engine.open(before.uri)
+    """What did not happen is done again, and now it does. The handle is closed then."""
     if world.name == "new" and before.step["do"] not in MAINTENANCE:
         handle.close()
         return world

@@ -43,6 +43,14 @@ class Ending:
 
 
 @dataclass(frozen=True)
+class Difference:
+    """Why the engine does not show a world, and the requirement that this breaks, where it is one by itself."""
+
+    words: str
+    ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class World:
     """One thing that the graph may be: as it was, or with a step done to it. `commit_id` is the step's, if known."""
 
@@ -95,43 +103,55 @@ def _half(model: Model, step: Step) -> list[World]:
     return [World("half", model, {"do": "branch_create", "name": branch_of(step), "source": step["base"]})]
 
 
-def the_one(handle: Handle, worlds: Sequence[World], what: str, ids: tuple[str, ...]) -> World:
-    """The world that the engine shows, with everything in it that only the engine could decide, and no step left."""
-    exports = exported(handle, what, ids)
+def the_one(
+    handle: Handle, worlds: Sequence[World], what: str, ids: tuple[str, ...], *, exports: dict[str, str] | None = None
+) -> World:
+    """The world that the engine shows, with everything in it that only the engine could decide, and no step left.
+
+    `exports` are those of its branches, where somebody has asked for them a moment ago.
+    """
+    if exports is None:
+        exports = exported(handle, what, ids)
     differences = []
     for world in worlds:
         found = _compared(handle, world, exports)
         if isinstance(found, Model):
             return World(world.name, found)
-        differences.append(f"it is not the {world.name} state: {found}")
+        differences.append(f"it is not the {world.name} state: {found.words}")
+        ids = tuple(dict.fromkeys((*found.ids, *ids)))
     raise RequirementBroken(ids, f"after {what}, {'; and '.join(differences)}")
 
 
 def exported(handle: Handle, what: str, ids: tuple[str, ...]) -> dict[str, str]:
-    """The export of every branch."""
+    """The export of every branch, which nothing may stand in the way of."""
     try:
-        names = handle.branch_list() if handle.engine.supports("branch_list") else [MAIN]
-        return {name: handle.export(name) for name in names}
+        return exports_of(handle)
     except EngineError as error:
         raise RequirementBroken(ids, f"after {what} the graph cannot be read: {error}") from error
 
 
-def _compared(handle: Handle, world: World, exports: dict[str, str]) -> Model | str:
+def exports_of(handle: Handle) -> dict[str, str]:
+    """The export of every branch."""
+    names = handle.branch_list() if handle.engine.supports("branch_list") else [MAIN]
+    return {name: handle.export(name) for name in names}
+
+
+def _compared(handle: Handle, world: World, exports: dict[str, str]) -> Model | Difference:
     """The model of the world as the engine has named everything in it, or where the engine shows something else."""
     meaning = Meaning(world.model) if world.step is None else mean(world.model, world.step)
     model = meaning.model
     if sorted(exports) != model.branch_list():
-        return f"there are the branches {sorted(exports)}, and not {model.branch_list()}"
+        return Difference(f"there are the branches {sorted(exports)}, and not {model.branch_list()}")
     if meaning.commit is not None and world.step is not None:
         model.learn_ids(branch_of(world.step), exports[branch_of(world.step)])
     for branch, text in exports.items():
         difference = first_difference(text, model.export(branch))
         if difference is not None:
-            return f"on the branch '{branch}' {difference}"
+            return Difference(f"on the branch '{branch}' {difference}")
     return _named(handle, world, meaning, exports)
 
 
-def _named(handle: Handle, world: World, meaning: Meaning, exports: dict[str, str]) -> Model | str:
+def _named(handle: Handle, world: World, meaning: Meaning, exports: dict[str, str]) -> Model | Difference:
     """The same model, with the engine's names for the commits: the step's own, and those that change no row."""
     found = {branch: handle.commits(branch) for branch in exports}
     if meaning.commit is None or world.step is None:
@@ -139,23 +159,29 @@ def _named(handle: Handle, world: World, meaning: Meaning, exports: dict[str, st
     branch, source = branch_of(world.step), _source(world, world.step)
     new = found[branch][len(world.model.commits(source)) :]
     if not new:
-        return f"the branch '{branch}' has {len(found[branch])} commits, and none of them is the step's"
+        return Difference(f"the branch '{branch}' has {len(found[branch])} commits, and none of them is the step's")
     if world.commit_id is not None and world.commit_id not in [commit["graph_commit_id"] for commit in new]:
-        return f"the commit {world.commit_id}, which was answered, is not on the branch '{branch}'"
+        return Difference(f"the commit {world.commit_id}, which was answered, is not on the branch '{branch}'")
     place = _place(handle, world, meaning, new)
     others = [*new[:place], *new[place + 1 :]]
     foreign = [commit for commit in others if commit.get("actor_id") not in (None, RECOVERY_ACTOR)]
     if foreign:
-        return f"the branch '{branch}' also has a commit by {foreign[0]['actor_id']!r} that nobody has asked for"
+        words = f"the branch '{branch}' also has a commit by {foreign[0]['actor_id']!r} that nobody has asked for"
+        return Difference(words)
+    actor, named = world.step.get("actor"), new[place].get("actor_id")
+    if actor is not None and named not in (actor, RECOVERY_ACTOR):
+        return Difference(f"the commit of {actor!r} on the branch '{branch}' names the actor {named!r}", ("LIN-14",))
     model = world.model.copy()
-    if source == branch:
-        for commit in new[:place]:
-            _identify(model, model.maintain(branch), commit)
+    if place and source != branch:
+        model.branch_create(branch, source)
+    for commit in new[:place]:
+        difference = _identify(model, model.maintain(branch), commit)
+        if difference is not None:
+            return difference
     done = mean(model, world.step)
     assert done.commit is not None
     done.model.learn_ids(branch, exports[branch])
-    _identify(done.model, done.commit, new[place])
-    return _maintained(done.model, found)
+    return _identify(done.model, done.commit, new[place]) or _maintained(done.model, found)
 
 
 def _source(world: World, step: Step) -> str:
@@ -188,16 +214,26 @@ def _read(handle: Handle, table_key: str, commit_id: str) -> list[dict[str, Any]
         return []  # The table is not there yet at that commit, or not any more.
 
 
-def _maintained(model: Model, found: dict[str, list[dict[str, Any]]]) -> Model | str:
+def _maintained(model: Model, found: dict[str, list[dict[str, Any]]]) -> Model | Difference:
     """The model with the commits that change no row. An engine makes those by itself, and in nobody's name."""
     model = model.copy()
     for branch, commits in found.items():
         for commit in commits[len(model.commits(branch)) :]:
             if commit.get("actor_id") not in (None, RECOVERY_ACTOR):
-                return f"the branch '{branch}' has a commit by {commit['actor_id']!r} that is not in its rows"
-            _identify(model, model.maintain(branch), commit)
+                words = f"the branch '{branch}' has a commit by {commit['actor_id']!r} that is not in its rows"
+                return Difference(words)
+            difference = _identify(model, model.maintain(branch), commit)
+            if difference is not None:
+                return difference
     return model
 
 
-def _identify(model: Model, commit: Commit, engines: dict[str, Any]) -> None:
+def _identify(model: Model, commit: Commit, engines: dict[str, Any]) -> Difference | None:
+    """Give a commit the engine's name, if its parents are those that it should have."""
+    meant = [parent.commit_id for parent in model.parents(commit)]
+    recorded = [engines.get(name) for name in ("parent_commit_id", "merged_parent_commit_id")]
+    if [each for each in recorded if each is not None] != meant:
+        words = f"the parents of commit {engines['graph_commit_id']} are {recorded}, and should be {meant}"
+        return Difference(words, ("LIN-09",) if len(meant) > 1 else ("LIN-06",))
     model.identify(commit, engines["graph_commit_id"], engines["manifest_version"], engines["created_at"])
+    return None

@@ -1,6 +1,7 @@
 """One cell: put the baseline back, let a driver run its step, kill it at the cut, and have another one recover.
 
-A second cut kills that other one as well, inside its recovery, and a third driver recovers.
+Between the two a third one reads, and only reads. A second cut stops the one that recovers as well, inside of its
+recovery, and yet another recovers. Whatever an engine does in all this, a cell ends with a verdict.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Any
 from conformance.adapters import AdapterFault, EngineError
 from conformance.judge import RequirementBroken
 from failpoints.baseline import Baseline
-from failpoints.cuts.cut import Cut
+from failpoints.cuts.cut import Cut, described
 from failpoints.drivers import Driver, killed_when_held, until_over
 from failpoints.gate import Armed, Exchange, Gate, incomplete_uploads
-from failpoints.oracle import Before, Scene, judge, look
+from failpoints.oracle import Before, Outcome, Scene, judge, judge_reader
 from failpoints.workshop import Bench
 from failpoints.world import ACKNOWLEDGED, UNKNOWN, Ending, attempt
 from failpoints.writers import Writer
@@ -49,17 +50,15 @@ class CellResult:
         return "back" if self.kinds else "-"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Crashed:
-    """A killed driver's graph: how its call ended, what is there, and how to get back to it."""
+    """What a driver did that was cut: how its call ended for whoever asked, and its requests."""
 
     ending: Ending
     killed: bool
     reached: bool
     durable: tuple[Exchange, ...]
     exchanges: tuple[Exchange, ...]
-    photo: Photo | None = None
-    scene: Scene | None = None
 
 
 def crash(bench: Bench, work: Callable[[Driver], Ending], ready: Callable[[Driver], None], cut: Cut | None) -> Crashed:
@@ -111,8 +110,12 @@ def crash_writer(bench: Bench, baseline: Baseline, writer: Writer, cut: Cut | No
     found: list[Any] = []
 
     def ready(driver: Driver) -> None:
-        handle = driver.engine.open(baseline.uri)
-        found.append((handle, Before.of(handle, baseline.uri, baseline.env, baseline.model, writer.step)))
+        try:
+            handle = driver.engine.open(baseline.uri)
+            found.append((handle, Before.of(handle, baseline.uri, baseline.env, baseline.model, writer.step)))
+        except (EngineError, AdapterFault) as error:
+            because = f"the graph of {writer.name}, which is at rest, could not be opened and looked at: {error}"
+            raise RequirementBroken(("PUB-21",), because) from error
 
     def work(driver: Driver) -> Ending:
         return attempt(found[0][0], writer.step)
@@ -139,42 +142,94 @@ def _open(driver: Driver, uri: str) -> Ending:
 
 
 def judged(
-    bench: Bench, writer: Writer, before: Before, crashed: Crashed, cut: Cut, began: float
+    bench: Bench,
+    writer: Writer,
+    before: Before,
+    crashed: Crashed,
+    scene: Scene,
+    cut: Cut,
+    began: float,
+    *,
+    recovering: bool = False,
 ) -> tuple[CellResult, tuple[Exchange, ...]]:
-    """Have a new driver recover, and judge; also the durable requests of the recovery."""
-    driver = bench.drivers.take()
+    """Have one driver read and a new one recover, and judge; also the durable requests of the recovery.
+
+    `recovering` says that a recovery was at the graph before.
+    """
     left = len(incomplete_uploads(crashed.exchanges))
     result = CellResult(writer.name, cut, killed=crashed.killed, reached=crashed.reached, uploads_left=left)
+    result = replace(result, scene=str(scene))
+    what = f"{writer.name} was killed {cut}" if crashed.killed else f"{writer.name} ended {crashed.ending} {cut}"
     recovery: tuple[Exchange, ...] = ()
+    owners: list[str] = []
     try:
-        scene = crashed.scene or look(before)
-        mark = bench.gate.mark()
-        result = replace(result, scene=str(scene))
-        what = f"{writer.name} was killed {cut}"
-        if not crashed.killed:
-            what = f"{writer.name} ended {crashed.ending} {cut}"
         if crashed.ending.broke and not crashed.killed:
             because = f"nobody killed {writer.name}, and it broke down {cut}: {crashed.ending.error}"
             raise RequirementBroken(("PUB-21",), because)
-        opened: list[int] = []
-        outcome = judge(
-            driver.engine, before, scene, crashed.ending, what, opened=lambda: opened.append(bench.gate.mark())
-        )
-        recovery = _durable_until(bench.gate.exchanges(driver.owner, since=mark), opened)
+        if _seen_by_a_reader(bench, before, scene, crashed.ending, what, owners, recovering=recovering):
+            scene = replace(scene, published=True)  # What somebody has seen must stay.
+        outcome, recovery = _recovered(bench, before, scene, crashed.ending, what, owners)
         result = replace(result, world=outcome.world.name, kinds=outcome.kinds)
     except RequirementBroken as broken:
         result = replace(result, wrong=(broken.ids, broken.because))
-    except AdapterFault as fault:
-        because = f"the driver that recovers broke down: {fault.message}"
-        result = replace(result, wrong=(("REC-18",), because))
-    finally:
-        bench.drivers.done(driver)
     if result.wrong is not None:
-        requests = (*crashed.exchanges, *bench.gate.exchanges(driver.owner))
+        requests = (*crashed.exchanges, *(each for owner in owners for each in bench.gate.exchanges(owner)))
         result = replace(result, requests=tuple(each.as_json() for each in requests))
     return replace(result, seconds=time.monotonic() - began), recovery
+
+
+def _seen_by_a_reader(
+    bench: Bench, before: Before, scene: Scene, ending: Ending, what: str, owners: list[str], *, recovering: bool
+) -> bool:
+    """Whether somebody who only reads finds the step done. Whoever only reads writes nothing [SNP-09, REC-21]."""
+    driver = bench.drivers.take()
+    owners.append(driver.owner)
+    try:
+        found = judge_reader(driver.engine, before, scene, ending, what, recovering=recovering)
+    except AdapterFault as fault:
+        because = f"after {what} the driver that only reads broke down: {fault.message}"
+        raise RequirementBroken(("SNP-09",), because) from fault
+    finally:
+        bench.drivers.done(driver)
+    refuse_writes(bench.gate, driver, what)
+    return found
+
+
+def refuse_writes(gate: Gate, reader: Driver, what: str) -> None:
+    """Somebody who opened read-only has sent no request that could change the store."""
+    wrote = [each for each in gate.exchanges(reader.owner) if each.durable]
+    if wrote:
+        because = f"after {what} somebody who opened it read-only sends {described(wrote[0])} ({wrote[0].key})"
+        raise RequirementBroken(("SNP-09", "REC-21"), because)
+
+
+def _recovered(
+    bench: Bench, before: Before, scene: Scene, ending: Ending, what: str, owners: list[str]
+) -> tuple[Outcome, tuple[Exchange, ...]]:
+    """Have a new driver recover, and the oracle judge; also the durable requests of the recovery."""
+    driver = bench.drivers.take()
+    owners.append(driver.owner)
+    opened: list[int] = []
+    mark = bench.gate.mark()
+    try:
+        outcome = judge(driver.engine, before, scene, ending, what, opened=lambda: opened.append(bench.gate.mark()))
+    except AdapterFault as fault:
+        because = f"after {what} the driver that recovers broke down: {fault.message}"
+        raise RequirementBroken(("REC-18",), because) from fault
+    except EngineError as error:
+        because = f"after {what} and a recovery the graph cannot be looked at: {error}"
+        raise RequirementBroken(("REC-18",), because) from error
+    finally:
+        bench.drivers.done(driver)
+    return outcome, _durable_until(bench.gate.exchanges(driver.owner, since=mark), opened)
 
 
 def _durable_until(exchanges: tuple[Exchange, ...], opened: list[int]) -> tuple[Exchange, ...]:
     end = opened[0] if opened else 0
     return tuple(each for each in exchanges if each.durable and each.number <= end)
+
+
+def armed_in(exchanges: tuple[Exchange, ...]) -> frozenset[str]:
+    """The operations whose sidecar somebody has written, by the requests."""
+    names = [each.key.rpartition("/")[2] for each in exchanges if each.durable and each.role == "sidecar"]
+    return frozenset(name.removesuffix(".json") for name in names if name.endswith(".json"))

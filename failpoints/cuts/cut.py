@@ -113,6 +113,11 @@ def cuts_of(durable: Sequence[Exchange]) -> list[Cut]:
     return [*at_requests, last, Cut("ack")]
 
 
+def again_cuts_of(durable: Sequence[Exchange]) -> list[Cut]:
+    """Where a recovery that makes these durable requests is cut: killed at each, or left without an answer to it."""
+    return [cut for cut in cuts_of(durable) if cut.moment in AT_A_REQUEST]
+
+
 def kills_of(durable: Sequence[Exchange]) -> list[Cut]:
     """The places in which a process can be killed that makes these durable requests, short of its end."""
     return [cut for cut in cuts_of(durable) if cut.moment in ("before", "applied")]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from failpoints.cuts.cell import CellResult
+
+# Of the cells of a writer, so many may go unreached: a lease that is not renewed this time, and its like.
+UNREACHED_SHARE_MAX: Final = 0.2
 
 
 def line_of(result: CellResult) -> str:
@@ -41,6 +45,20 @@ def summary(results: Sequence[CellResult]) -> Table:
         table.add_section()
         table.add_row("all", *_counts(results))
     return table
+
+
+def unreached(results: Sequence[CellResult]) -> list[str]:
+    """What to say of writers many of whose cells did not come to their cut: for those, little was tried."""
+    said = []
+    for name in dict.fromkeys(result.writer for result in results):
+        cells = [result for result in results if result.writer == name]
+        missed = sum(not result.reached for result in cells)
+        if missed > UNREACHED_SHARE_MAX * len(cells):
+            said.append(
+                f"{name}: {missed} of {len(cells)} cells were not reached. The engine does not make the same requests "
+                "each time, and this sweep has tried less than it says"
+            )
+    return said
 
 
 def _counts(results: Sequence[CellResult]) -> list[str]:

@@ -1,8 +1,9 @@
 """All cells of a writer, and the writers of a sweep over several processes.
 
 First the writer runs once with nobody in its way: that shows its durable requests, and how many commits it makes. Then
-each of them is cut. A recovery that makes durable requests is cut in turn at each of those, once for every shape that
-a recovery of this writer has: two recoveries that make the same requests of the same roles have the same shape.
+each of them is cut. A recovery that makes durable requests, whatever the writer left, is cut in turn at each of those,
+once for every shape that a recovery of this writer has: two recoveries that make the same requests of the same roles
+have the same shape.
 """
 
 from __future__ import annotations
@@ -13,15 +14,25 @@ from dataclasses import dataclass, replace
 
 from conformance.adapters import AdapterFault, EngineError, Unsupported
 from conformance.judge import RequirementBroken
+from conformance.judge.graph import DEFINITE
 from failpoints.baseline import Baseline, SetupFailed, build
-from failpoints.cuts.cell import CellResult, Crashed, crash, crash_recovery, crash_writer, judged
-from failpoints.cuts.cut import Cut, cuts_of, kills_of
+from failpoints.cuts.cell import (
+    CellResult,
+    Crashed,
+    armed_in,
+    crash,
+    crash_recovery,
+    crash_writer,
+    judged,
+    refuse_writes,
+)
+from failpoints.cuts.cut import Cut, again_cuts_of, cuts_of
 from failpoints.drivers import Driver
 from failpoints.gate import Exchange
-from failpoints.oracle import Before, commits_since, judge_init, look
+from failpoints.oracle import Before, Scene, commits_since, judge_init, look
 from failpoints.steps import MAINTENANCE
 from failpoints.workshop import Bench, Refused, lacking, swept_in_processes
-from failpoints.world import ACKNOWLEDGED, UNKNOWN, Ending, the_one, worlds_after
+from failpoints.world import ACKNOWLEDGED, REFUSED, UNKNOWN, Ending
 from failpoints.writers import SCHEMA, WRITERS, Writer
 from fixtures.forge import Forge
 from fixtures.stores.catalog import Store
@@ -38,7 +49,7 @@ Shape = tuple[tuple[str, str, str], ...]
 class SweepOptions:
     """What is swept: an engine on a store, and how far.
 
-    `double` is "shapes" for one double crash per shape of a recovery, "all" for those of every cell, "none" for none.
+    `double` is "shapes" for double crashes of each shape of a recovery, "all" for those of every cell, "none" for none.
     `cells` is (k, n): of every n cells of a writer the k-th, so that several processes can share them.
     """
 
@@ -73,7 +84,7 @@ class SweptWriter:
         self.writer = writer
         self.double = double
         self.commits = 1
-        self.shapes: set[Shape] = {()}
+        self.shapes: set[Shape] = set()
 
     @classmethod
     def prepared(
@@ -99,54 +110,66 @@ class SweptWriter:
 
     def cell(self, cut: Cut) -> Iterator[CellResult]:
         """One cut, and if its recovery has a new shape, every cut of that."""
-        began = time.monotonic()
-        before, crashed = self._crashed(cut)
-        result, recovery = judged(self.bench, self.writer, before, crashed, cut, began)
+        result, recovery = self._single(cut)
         yield result
         shape = tuple((each.verb, each.role, each.table) for each in recovery)
-        if crashed.photo is not None and (self.double == "all" or shape not in self.shapes):
+        if recovery and (self.double == "all" or (self.double == "shapes" and shape not in self.shapes)):
             self.shapes.add(shape)
-            for second in kills_of(recovery):
-                yield self._double(cut, second, before, crashed)
+            yield from self._doubles(cut, again_cuts_of(recovery))
 
     def double_at(self, cut: Cut, second: Callable[[tuple[Exchange, ...]], Cut]) -> CellResult:
         """One double crash: `second` chooses where, of the requests that the recovery makes."""
-        before, crashed = self._crashed(cut, photographed=True)
-        _, recovery = judged(self.bench, self.writer, before, crashed, cut, time.monotonic())
-        return self._double(cut, second(recovery), before, crashed)
+        return next(self.doubles_at(cut, lambda recovery: [second(recovery)]))
 
-    def _crashed(self, cut: Cut, *, photographed: bool = False) -> tuple[Before, Crashed]:
+    def doubles_at(self, cut: Cut, seconds: Callable[[tuple[Exchange, ...]], Sequence[Cut]]) -> Iterator[CellResult]:
+        """Double crashes: `seconds` chooses where, of the requests that the recovery makes.
+
+        Where the single one is wrong already, or its recovery makes no request that could be cut, that is the result.
+        """
+        first, recovery = self._single(cut)
+        if first.wrong is not None or not recovery:
+            yield first
+            return
+        yield from self._doubles(cut, seconds(recovery))
+
+    def _single(self, cut: Cut) -> tuple[CellResult, tuple[Exchange, ...]]:
+        began = time.monotonic()
+        try:
+            crashed, before, scene = self._crashed(cut)
+        except RequirementBroken as broken:
+            return self._wrong(cut, broken, began), ()
+        return judged(self.bench, self.writer, before, crashed, scene, cut, began)
+
+    def _doubles(self, cut: Cut, seconds: Sequence[Cut]) -> Iterator[CellResult]:
+        """Crash once more, photograph what is there, and have each recovery of it cut in turn."""
+        began = time.monotonic()
+        try:
+            crashed, before, scene = self._crashed(cut)
+        except RequirementBroken as broken:
+            yield self._wrong(cut, broken, began)
+            return
+        photo = Forge(before.uri, dict(before.env)).photograph("")
+        for second in seconds:
+            began = time.monotonic()
+            recovery = crash_recovery(self.bench, before, photo, second)
+            # What is judged is the first crash: its sidecars are what the audit rows must tell of. But what a reader
+            # can see after the second one must stay.
+            again = replace(recovery, ending=crashed.ending, killed=crashed.killed)
+            result, _ = judged(self.bench, self.writer, before, again, scene, cut, began, recovering=True)
+            if recovery.ending.broke and not recovery.killed and result.wrong is None:
+                because = f"nobody killed the recovery of {self.writer.name}, and it broke down {second}: "
+                result = replace(result, wrong=(("REC-18",), because + str(recovery.ending.error)))
+            yield replace(result, second=second)
+
+    def _crashed(self, cut: Cut) -> tuple[Crashed, Before, Scene]:
+        """Have the writer cut, and look at what it left."""
         crashed, before = crash_writer(self.bench, self.baseline, self.writer, cut)
         before = replace(before, commits=self.commits)
-        crashed.scene = look(before)
-        if photographed or (self.double != "none" and crashed.scene.sidecars):
-            crashed.photo = Forge(before.uri, dict(before.env)).photograph("")
-        return before, crashed
+        return crashed, before, replace(look(before), armed=armed_in(crashed.exchanges))
 
-    def _double(self, cut: Cut, second: Cut, before: Before, crashed: Crashed) -> CellResult:
-        assert crashed.photo is not None
-        began = time.monotonic()
-        again = crash_recovery(self.bench, before, crashed.photo, second)
-        # What is judged is the first crash: its sidecars are what the audit rows must tell of. But what a reader could
-        # see after the second one must stay.
-        assert crashed.scene is not None
-        visible = crashed.scene.published or self._is_visible(before)
-        again.ending, again.scene = crashed.ending, replace(crashed.scene, published=visible)
-        again.killed = crashed.killed
-        result, _ = judged(self.bench, self.writer, before, again, cut, began)
-        return replace(result, second=second)
-
-    def _is_visible(self, before: Before) -> bool:
-        """Whether somebody who only reads finds the step done."""
-        driver = self.bench.drivers.take()
-        try:
-            reader = driver.engine.open(before.uri, read_only=True)
-            worlds = worlds_after(before.model, before.step, Ending(UNKNOWN))
-            return the_one(reader, worlds, "a recovery that was killed", ("REC-18",)).name == "new"
-        except (EngineError, RequirementBroken):
-            return False  # Whoever cannot read it yet has not seen it; the judge will find out why.
-        finally:
-            self.bench.drivers.done(driver)
+    def _wrong(self, cut: Cut, broken: RequirementBroken, began: float) -> CellResult:
+        seconds = time.monotonic() - began
+        return CellResult(self.writer.name, cut, wrong=(broken.ids, broken.because), seconds=seconds)
 
 
 def _commits_made(before: Before) -> int:
@@ -168,7 +191,7 @@ def sweep_init(
             try:
                 driver.engine.init(uri, SCHEMA)
             except EngineError as error:
-                return Ending(UNKNOWN, error=str(error))
+                return Ending(REFUSED if error.kind in DEFINITE else UNKNOWN, error=str(error))
             except AdapterFault as fault:
                 return Ending(UNKNOWN, error=fault.message, broke=True)
             return Ending(ACKNOWLEDGED)
@@ -187,17 +210,34 @@ def sweep_init(
         result = CellResult(writer.name, cut, killed=crashed.killed, reached=crashed.reached)
         driver = bench.drivers.take()
         try:
+            _read_init(bench, uri, crashed.ending, what)
             world = judge_init(driver.engine, uri, store.env, SCHEMA, crashed.ending, what)
             result = replace(result, world=world.name)
         except RequirementBroken as broken:
             result = replace(result, wrong=(broken.ids, broken.because))
-        except AdapterFault as fault:
-            result = replace(result, wrong=(("SCH-16",), f"after {what} a driver broke down: {fault.message}"))
+        except (AdapterFault, EngineError) as fault:
+            result = replace(result, wrong=(("SCH-16",), f"after {what} a driver broke down: {fault}"))
         finally:
             bench.drivers.done(driver)
         if result.wrong is not None:
             result = replace(result, requests=tuple(each.as_json() for each in crashed.exchanges))
         yield replace(result, seconds=time.monotonic() - began)
+
+
+def _read_init(bench: Bench, uri: str, ending: Ending, what: str) -> None:
+    """Somebody who only reads may find no graph yet, and changes nothing about it [SNP-09]."""
+    driver = bench.drivers.take()
+    try:
+        text = driver.engine.open(uri, read_only=True).export()
+        if text.strip():
+            raise RequirementBroken(("SCH-16", "SNP-09"), f"after {what} a graph that is new has rows: {text[:80]}")
+    except EngineError as error:
+        if ending.kind == ACKNOWLEDGED:
+            because = f"after {what} somebody who only reads is refused: {error}"
+            raise RequirementBroken(("SCH-16", "SNP-09"), because) from error
+    finally:
+        bench.drivers.done(driver)
+    refuse_writes(bench.gate, driver, what)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,9 @@ def judge_going_on(handle: Handle, before: Before, scene: Scene, ending: Ending,
     except AdapterFault as fault:
         raise RequirementBroken(IDS, f"after {what} a write on the same handle ends the process: {fault}") from fault
     done = Ending(ACKNOWLEDGED, answer)
-    after = [each for world in worlds for each in _on_top(handle, world, step, done)]
+    # What was read is decided, but for what was not there yet: the write may have brought it forward.
+    undecided = [] if found.name == "new" else [world for world in worlds if world.name != found.name]
+    after = [each for world in (found, *undecided) for each in _on_top(handle, world, step, done)]
     now = the_one(handle, after, f"{what}, and a write on the same handle", ("PUB-14", *IDS))
     return _judge_reopened(handle, before, scene, now, what)
 
@@ -74,11 +76,16 @@ def _judge_reopened(handle: Handle, before: Before, scene: Scene, world: World, 
 
 
 def joined(first: Scene, later: Scene) -> Scene:
-    """What there was to be recovered at any time; whether it is published is what the first look says."""
+    """What there was to be recovered at any time; whether it is published is what the first look says.
+
+    What was pending at the first look is not settled by whoever came later: that was recovery, and is judged as such.
+    """
+    settled = {operation: row for operation, row in later.settled.items() if operation not in first.sidecars}
     return replace(
         first,
         sidecars={**first.sidecars, **later.sidecars},
         moved=first.moved | later.moved,
         orphaned=first.orphaned | later.orphaned,
         locked=first.locked or later.locked,
+        settled={**first.settled, **settled},
     )

@@ -71,17 +71,24 @@ def stop(crew: Crew, subject: Subject, spot: Spot) -> Stopped | SpotResult:
         case "kill":
             with crew.armed(f"{spot.name}=kill") as engine:
                 came = _come(engine, ready)
-            return Stopped(spot, ready, came, _look(ready), came.died)
+            return _stopped(spot, ready, came, came.died)
         case "error":
             with crew.armed(f"{spot.name}=error*1") as engine:
                 came = _come(engine, ready)
-            return Stopped(spot, ready, came, _look(ready), came.refusals > 0)
+            return _stopped(spot, ready, came, came.refusals > 0)
         case "go-on":
             with crew.armed(f"{spot.name}=error*1") as engine:
                 came = _come(engine, ready)
                 return _result(spot, came.refusals > 0, came.ending, lambda: _go_on(engine, ready, came, str(spot)))
         case "pause":
             return _hold(crew, ready, spot)
+
+
+def _stopped(spot: Spot, ready: Ready, came: Came, reached: bool) -> Stopped | SpotResult:
+    try:
+        return Stopped(spot, ready, came, _look(ready), reached)
+    except RequirementBroken as broken:
+        return SpotResult(spot, reached, came.ending.kind, wrong=(broken.ids, broken.because))
 
 
 def _come(engine: Engine, ready: Ready) -> Came:

@@ -21,7 +21,8 @@ class Shown:
     def __init__(self, model: Model, commits: list[dict[str, Any]]) -> None:
         self.engine = self
         self._model = model
-        self._commits = commits
+        parents = [None, *(each["graph_commit_id"] for each in commits)]
+        self._commits = [{"parent_commit_id": parent, **each} for parent, each in zip(parents, commits, strict=False)]
 
     def supports(self, *operations: str) -> bool:
         return True
@@ -39,15 +40,20 @@ class Shown:
         return []
 
 
-def commit(name: str, version: int, actor: str | None = None) -> dict[str, Any]:
-    return {"graph_commit_id": name, "manifest_version": version, "created_at": version, "actor_id": actor}
-
-
-def graph() -> Model:
-    return mean(Model.from_source(SCHEMA), PEOPLE).model
+def commit(name: str, version: int, actor: str | None = None, **parents: str | None) -> dict[str, Any]:
+    return {"graph_commit_id": name, "manifest_version": version, "created_at": version, "actor_id": actor, **parents}
 
 
 FIRST = [commit("genesis", 1), commit("people", 4)]
+
+
+def graph() -> Model:
+    model = mean(Model.from_source(SCHEMA), PEOPLE).model
+    for mine, engines in zip(model.commits(), FIRST, strict=True):
+        model.identify(mine, engines["graph_commit_id"], engines["manifest_version"], engines["created_at"])
+    return model
+
+
 ANSWERED = Ending(ACKNOWLEDGED, {"commit": {"graph_commit_id": "mine"}})
 
 
@@ -82,6 +88,15 @@ def test_a_recovery_may_add_commits_that_change_no_row() -> None:
         (ANSWERED, True, [commit("other", 5, "ann")], "which was answered, is not on the branch"),
         (ANSWERED, True, [commit("mine", 5, "ann"), commit("again", 6, "ann")], "also has a commit by 'ann'"),
         (Ending(UNKNOWN), False, [commit("x", 5, "ann")], "that is not in its rows"),
+        (ANSWERED, True, [commit("mine", 5)], "names the actor None"),
+        (ANSWERED, True, [commit("mine", 5, "ann", parent_commit_id="genesis")], "the parents of commit mine are"),
+        (ANSWERED, True, [commit("mine", 5, "ann", merged_parent_commit_id="genesis")], "the parents of commit mine"),
+        (
+            Ending(UNKNOWN),
+            False,
+            [commit("back", 5, "omnigraph:recovery", parent_commit_id="genesis")],
+            "the parents of commit back are",
+        ),
         (Ending(ACKNOWLEDGED, {"commit": None}), True, [commit("x", 5, "ann")], "answered no commit, and it makes one"),
     ],
 )

@@ -17,11 +17,12 @@ from rich.console import Console
 
 from conformance.replay import replay
 from conformance.runner.verdict import CONFORMS, FAILS
+from conformance.suites.test_faults_cuts import tried
 from conformance.traces import read_trace, write_trace
 from failpoints.baseline import SetupFailed
 from failpoints.cuts.cell import CellResult
 from failpoints.cuts.cut import Cut, cuts_of, kills_of
-from failpoints.cuts.show import show_cell, summary
+from failpoints.cuts.show import show_cell, summary, unreached
 from failpoints.cuts.sweep import SweptWriter
 from failpoints.cuts.traces import trace_of
 from failpoints.gate import Exchange
@@ -62,6 +63,11 @@ FOUND_AT: dict[str, tuple[str, Choice, Choice | None]] = {
     "recovery-keeps-the-sidecar": ("update", BEFORE_PUBLISH, None),
     "finished-write-counts-as-rolled-back": ("insert", at("applied", "manifest version", -1), None),
     "recovery-not-idempotent": ("insert", BEFORE_PUBLISH, at("before", "sidecar", -1)),
+    "recovery-forgets-for-whom": ("insert", BEFORE_PUBLISH, None),
+    "recovery-in-nobodys-name": ("insert", BEFORE_PUBLISH, None),
+    "recovered-merge-has-one-parent": ("merge", BEFORE_PUBLISH, None),
+    "recovery-of-a-branch-moves-main": ("branch-write", BEFORE_PUBLISH, None),
+    "read-only-open-recovers": ("insert", BEFORE_PUBLISH, None),
     "schema-apply-leaves-its-lock": ("schema-add", BEFORE_PUBLISH, None),
     "branch-create-lost-answer-is-an-error": ("branch-create", at("lost", "manifest ref", 0), None),
 }
@@ -160,3 +166,32 @@ def test_the_summary_counts_what_became_of_the_cells() -> None:
     assert rows["insert"] == ["2", "2", "1", "1", "1", "1", "1", "2", "0", "0"]
     assert rows["all"] == ["3", "3", "1", "1", "1", "1", "1", "2", "0", "1"]
     assert "broke REC-18 because it is lost" in said
+
+
+def test_a_writer_many_of_whose_cells_were_not_reached_is_named() -> None:
+    cut = Cut("before", 1, "PUT sidecar")
+    steady = [CellResult("insert", cut, reached=number > 0) for number in range(5)]
+    fickle = [CellResult("merge", cut, reached=number > 1) for number in range(5)]
+
+    (said,) = unreached([*steady, *fickle])
+
+    assert said.startswith("merge: 2 of 5 cells were not reached")
+
+
+def test_a_selection_none_of_whose_requests_came_has_tried_nothing() -> None:
+    """The kill after the answer always comes, and says nothing about recovery."""
+    missed = [CellResult("insert", Cut("before", 1, "PUT sidecar"), reached=False), CellResult("insert", Cut("ack"))]
+    wrong = CellResult("insert", Cut("ack"), wrong=(("PUB-14",), "it is lost"))
+
+    with pytest.raises(pytest.skip.Exception, match="nothing was tried"):
+        tried(missed)
+    assert tried([*missed, wrong])[-1] is wrong
+
+
+@pytest.mark.s3
+def test_a_double_crash_whose_single_one_is_wrong_is_that(place: Store) -> None:
+    """There is no recovery to be cut where the first one is wrong already."""
+    result = cell("mutant:recovery-without-audit", place, "update", BEFORE_PUBLISH, at("before", "manifest version", 0))
+
+    assert result.wrong is not None
+    assert result.second is None

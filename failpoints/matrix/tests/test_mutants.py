@@ -14,6 +14,8 @@ WITHOUT_SIDECAR = Spot("insert", "recovery.sidecar_write", KILL)
 FORWARD = Spot("recovery-insert", "recovery.sidecar_list", KILL)
 FORWARD_CUT = Spot("recovery-insert", "recovery.sidecar_delete", KILL)
 BACK = Spot("recovery-insert-half-way", "recovery.sidecar_list", KILL)
+FORWARD_MERGE = Spot("recovery-merge", "recovery.sidecar_list", KILL)
+FORWARD_BRANCH = Spot("recovery-branch-write", "recovery.sidecar_list", KILL)
 LOCKED = Spot("schema-add", "schema_apply.before_staging_write", KILL)
 
 SPOTS = {
@@ -24,6 +26,10 @@ SPOTS = {
     "recovery-without-audit": FORWARD,
     "recovery-keeps-the-sidecar": FORWARD,
     "recovery-not-idempotent": FORWARD_CUT,
+    "recovery-forgets-for-whom": FORWARD,
+    "recovery-in-nobodys-name": FORWARD,
+    "recovered-merge-has-one-parent": FORWARD_MERGE,
+    "recovery-of-a-branch-moves-main": FORWARD_BRANCH,
     "schema-apply-leaves-its-lock": LOCKED,
 }
 
