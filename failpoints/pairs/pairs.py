@@ -31,6 +31,9 @@ from failpoints.writers import (
 Side = Literal["first", "second"]
 SIDES: Final[tuple[Side, Side]] = ("first", "second")
 PUBLISH: Final = ("manifest version", 1)
+# Why neither of two lanes may be refused: writers of different tables both commit, and two that open both succeed.
+BOTH_COMMIT: Final = ("PUB-08",)
+BOTH_OPEN: Final = ("REC-19",)
 # Steps that a lane begins without an open graph: they open one themselves, or there is none yet.
 WITHOUT_A_HANDLE: Final = ("open", "init")
 
@@ -39,10 +42,11 @@ WITHOUT_A_HANDLE: Final = ("open", "init")
 class Pair:
     """Two lanes and the graph that they meet on.
 
-    `crash` is a step that somebody died in, after both lanes had the graph open, and `crash_before` the write of theirs
-    that never came, by its role and number: the publish, if nothing else is said. `both` says that neither lane may be
-    refused. `follow` is done when the two are over, by somebody else, and must mean what it means then. `needs` are the
-    operations that an engine must have.
+    `crash` are steps that somebody died in each, on tables of their own, after both lanes had the graph open, and
+    `crash_before` the write of theirs that never came, by its role and number: the publish, if nothing else is said.
+    `both` says that neither lane may be refused, and `both_ids` which requirements say so. `follow` is done when the
+    two are over, by somebody else, and must mean what it means then. `needs` are the operations that an engine must
+    have.
     """
 
     name: str
@@ -50,10 +54,11 @@ class Pair:
     setup: tuple[Step, ...]
     first: tuple[Step, ...]
     second: tuple[Step, ...]
-    crash: Step | None = None
+    crash: tuple[Step, ...] = ()
     crash_before: tuple[str, int] = PUBLISH
     both: bool = False
     follow: tuple[Step, ...] = ()
+    both_ids: tuple[str, ...] = BOTH_COMMIT
     schema: str = SCHEMA
     needs: tuple[str, ...] = ()
 
@@ -74,23 +79,27 @@ class Pair:
             "first": [dict(step) for step in self.first],
             "second": [dict(step) for step in self.second],
             "both": self.both,
+            "both_ids": list(self.both_ids),
             "follow": [dict(step) for step in self.follow],
         }
-        if self.crash is not None:
-            body |= {"crash": dict(self.crash), "crash_before": list(self.crash_before)}
+        if self.crash:
+            steps = [dict(step) for step in self.crash]
+            body |= {"crash": steps if len(steps) > 1 else steps[0], "crash_before": list(self.crash_before)}
         return body
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Pair:
+        crash = body.get("crash", ())
         return cls(
             name=body["name"],
             sentence=body["sentence"],
             setup=tuple(body["setup"]),
             first=tuple(body["first"]),
             second=tuple(body["second"]),
-            crash=body.get("crash"),
+            crash=(crash,) if isinstance(crash, Mapping) else tuple(crash),
             crash_before=tuple(body.get("crash_before", PUBLISH)),
             both=body["both"],
+            both_ids=tuple(body.get("both_ids", BOTH_COMMIT)),
             follow=tuple(body["follow"]),
             schema=body["schema"],
         )
@@ -121,17 +130,19 @@ def _pair(
     first: Step | Sequence[Step],
     second: Step | Sequence[Step],
     *setup: Step,
-    crash: Step | None = None,
+    crash: Step | Sequence[Step] = (),
     crash_before: tuple[str, int] = PUBLISH,
-    both: bool = False,
+    both: tuple[str, ...] = (),
     follow: Sequence[Step] = (),
 ) -> Pair:
     lanes = _lane(first, "first"), _lane(second, "second")
-    steps = (*setup, *lanes[0], *lanes[1], *follow, *([] if crash is None else [crash]))
+    dead = (crash,) if isinstance(crash, Mapping) else tuple(crash)
+    steps = (*setup, *lanes[0], *lanes[1], *follow, *dead)
     operations = {str(step["do"]) for step in steps}
     needs = tuple(sorted(operations | ({"branch_list"} if operations & set(BRANCHES) else set())))
     before = (PEOPLE, *setup) if lanes[0][0]["do"] != "init" else ()
-    return Pair(name, sentence, before, *lanes, crash, crash_before, both, tuple(follow), needs=needs)
+    ids = both or BOTH_COMMIT
+    return Pair(name, sentence, before, *lanes, dead, crash_before, bool(both), tuple(follow), ids, needs=needs)
 
 
 def _lane(steps: Step | Sequence[Step], side: Side) -> tuple[Step, ...]:
@@ -145,8 +156,10 @@ def _person(name: str, /, **data: Any) -> dict[str, Any]:
 
 _DAN: Final = mutate(insert("Person", name="dan", age=4))
 _ELI: Final = mutate(insert("Person", name="eli", age=5))
+_DYNO: Final = mutate(insert("Company", name="dyno"))
 _TWO_TABLES: Final = mutate(insert("Person", name="dan"), insert("Company", name="dyno"))
 _TWO_TABLES_TOO: Final = mutate(insert("Company", name="echo"), insert("Person", name="eli"))
+_TWO_DEAD: Final = (_DAN, _DYNO)
 _ANNS_AGE: Final = mutate(update("Person", "ann", age=77))
 _ANNS_EMAIL: Final = mutate(update("Person", "ann", email="other@x"))
 # Nobody has an edge to gus: his end changes no other table than his own.
@@ -176,8 +189,8 @@ PAIRS: Final[Mapping[str, Pair]] = {
             "insert-insert-tables",
             "new rows in two tables: both commit",
             _DAN,
-            mutate(insert("Company", name="dyno")),
-            both=True,
+            _DYNO,
+            both=BOTH_COMMIT,
         ),
         _pair("insert-insert-keys", "two new rows in one table", _DAN, _ELI),
         _pair(
@@ -188,6 +201,12 @@ PAIRS: Final[Mapping[str, Pair]] = {
             "one new key, twice: one wins",
             load(_person("dan", age=1), mode="append"),
             load(_person("dan", age=2), mode="append"),
+        ),
+        _pair(
+            "insert-insert-key",
+            "one new key, twice, by writes that would each replace the other's row: it is there once",
+            _DAN,
+            mutate(insert("Person", name="dan", age=9)),
         ),
         _pair(
             "edge-endpoint",
@@ -201,6 +220,13 @@ PAIRS: Final[Mapping[str, Pair]] = {
             "a new edge, and the end of its node together with other edges",
             mutate(insert_edge("Knows", "ann", "cat", id="k7")),
             mutate(delete("Person", "cat")),
+        ),
+        _pair(
+            "edge-overwrite",
+            "a new edge, and a table replaced by one without the node that it leads to",
+            _EDGE_TO_GUS,
+            WRITERS["load-overwrite"].step,
+            _GUS,
         ),
         _pair("update-update-row", "two properties of one row", _ANNS_AGE, _ANNS_EMAIL),
         _pair("update-update-rows", "two rows of one table", _ANNS_AGE, mutate(update("Person", "bob", age=78))),
@@ -267,8 +293,10 @@ PAIRS: Final[Mapping[str, Pair]] = {
         _pair("schema-branch-create", "another schema, and a new branch", _ADD, CREATE),
         _pair("schema-schema", "two other schemas", _ADD, _RENAME),
         _pair("init-init", "two graphs at one address: one wins", _INIT, _INIT_LARGER),
+        _pair("schema-open", "another schema, and one that recovers what it finds", _ADD, _OPEN),
         _pair("write-open", "a write, and one that recovers what it finds", _TWO_TABLES, _OPEN),
-        _pair("open-open", "two that recover one dead writer", _OPEN, _OPEN, crash=_TWO_TABLES),
+        _pair("write-refresh", "a write, and one that looks for what is new", _TWO_TABLES, {"do": "refresh"}),
+        _pair("open-open", "two that recover one dead writer", _OPEN, _OPEN, crash=_TWO_TABLES, both=BOTH_OPEN),
         _pair(
             "open-open-back",
             "two that recover a writer that died between its tables",
@@ -276,6 +304,7 @@ PAIRS: Final[Mapping[str, Pair]] = {
             _OPEN,
             crash=_TWO_TABLES,
             crash_before=("table version", 2),
+            both=BOTH_OPEN,
         ),
         _pair(
             "open-open-schema",
@@ -284,8 +313,30 @@ PAIRS: Final[Mapping[str, Pair]] = {
             _OPEN,
             crash=_ADD,
             crash_before=("schema file", 4),
+            both=BOTH_OPEN,
+        ),
+        _pair("open-open-two", "two that recover two dead writers", _OPEN, _OPEN, crash=_TWO_DEAD, both=BOTH_OPEN),
+        _pair(
+            "open-open-two-forks",
+            "two that recover two dead first writers of a branch",
+            _OPEN,
+            _OPEN,
+            CREATE,
+            crash=[_on(BRANCH, step) for step in _TWO_DEAD],
+            both=BOTH_OPEN,
         ),
         _pair("open-write", "one that recovers a dead writer, and one that writes", _OPEN, _ELI, crash=_TWO_TABLES),
+        _pair(
+            "open-write-two", "one that recovers two dead writers, and one that writes", _OPEN, _ELI, crash=_TWO_DEAD
+        ),
+        _pair(
+            "open-write-back",
+            "one that takes a dead writer's move back, and one that writes another table",
+            _OPEN,
+            mutate(insert_edge("Knows", "ann", "cat", id="k7")),
+            crash=_TWO_TABLES,
+            crash_before=("table version", 2),
+        ),
         _pair("overwrite-insert", "a table replaced, and a new row in it", WRITERS["load-overwrite"].step, _DAN),
         _pair(
             "load-load-new-branch",
