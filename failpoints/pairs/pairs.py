@@ -31,9 +31,6 @@ from failpoints.writers import (
 Side = Literal["first", "second"]
 SIDES: Final[tuple[Side, Side]] = ("first", "second")
 PUBLISH: Final = ("manifest version", 1)
-# Why neither of two lanes may be refused: writers of different tables both commit, and two that open both succeed.
-BOTH_COMMIT: Final = ("PUB-08",)
-BOTH_OPEN: Final = ("REC-19",)
 # Steps that a lane begins without an open graph: they open one themselves, or there is none yet.
 WITHOUT_A_HANDLE: Final = ("open", "init")
 
@@ -44,9 +41,8 @@ class Pair:
 
     `crash` are steps that somebody died in each, on tables of their own, after both lanes had the graph open, and
     `crash_before` the write of theirs that never came, by its role and number: the publish, if nothing else is said.
-    `both` says that neither lane may be refused, and `both_ids` which requirements say so. `follow` is done when the
-    two are over, by somebody else, and must mean what it means then. `needs` are the operations that an engine must
-    have.
+    `both` says that neither lane may be refused. `follow` is done when the two are over, by somebody else, and must
+    mean what it means then. `needs` are the operations that an engine must have.
     """
 
     name: str
@@ -58,7 +54,6 @@ class Pair:
     crash_before: tuple[str, int] = PUBLISH
     both: bool = False
     follow: tuple[Step, ...] = ()
-    both_ids: tuple[str, ...] = BOTH_COMMIT
     schema: str = SCHEMA
     needs: tuple[str, ...] = ()
 
@@ -68,6 +63,11 @@ class Pair:
     @property
     def begins_with_a_graph(self) -> bool:
         return bool(self.first[0]["do"] != "init")
+
+    @property
+    def both_ids(self) -> tuple[str, ...]:
+        """Why neither lane may be refused: writers of different tables both commit, and two that open both succeed."""
+        return ("REC-19",) if self.first[0]["do"] == self.second[0]["do"] == "open" else ("PUB-08",)
 
     def as_json(self) -> dict[str, Any]:
         """The pair as a trace holds it."""
@@ -79,7 +79,6 @@ class Pair:
             "first": [dict(step) for step in self.first],
             "second": [dict(step) for step in self.second],
             "both": self.both,
-            "both_ids": list(self.both_ids),
             "follow": [dict(step) for step in self.follow],
         }
         if self.crash:
@@ -99,7 +98,6 @@ class Pair:
             crash=(crash,) if isinstance(crash, Mapping) else tuple(crash),
             crash_before=tuple(body.get("crash_before", PUBLISH)),
             both=body["both"],
-            both_ids=tuple(body.get("both_ids", BOTH_COMMIT)),
             follow=tuple(body["follow"]),
             schema=body["schema"],
         )
@@ -132,7 +130,7 @@ def _pair(
     *setup: Step,
     crash: Step | Sequence[Step] = (),
     crash_before: tuple[str, int] = PUBLISH,
-    both: tuple[str, ...] = (),
+    both: bool = False,
     follow: Sequence[Step] = (),
 ) -> Pair:
     lanes = _lane(first, "first"), _lane(second, "second")
@@ -141,8 +139,7 @@ def _pair(
     operations = {str(step["do"]) for step in steps}
     needs = tuple(sorted(operations | ({"branch_list"} if operations & set(BRANCHES) else set())))
     before = (PEOPLE, *setup) if lanes[0][0]["do"] != "init" else ()
-    ids = both or BOTH_COMMIT
-    return Pair(name, sentence, before, *lanes, dead, crash_before, bool(both), tuple(follow), ids, needs=needs)
+    return Pair(name, sentence, before, *lanes, dead, crash_before, both, tuple(follow), needs=needs)
 
 
 def _lane(steps: Step | Sequence[Step], side: Side) -> tuple[Step, ...]:
@@ -190,7 +187,7 @@ PAIRS: Final[Mapping[str, Pair]] = {
             "new rows in two tables: both commit",
             _DAN,
             _DYNO,
-            both=BOTH_COMMIT,
+            both=True,
         ),
         _pair("insert-insert-keys", "two new rows in one table", _DAN, _ELI),
         _pair(
@@ -296,7 +293,7 @@ PAIRS: Final[Mapping[str, Pair]] = {
         _pair("schema-open", "another schema, and one that recovers what it finds", _ADD, _OPEN),
         _pair("write-open", "a write, and one that recovers what it finds", _TWO_TABLES, _OPEN),
         _pair("write-refresh", "a write, and one that looks for what is new", _TWO_TABLES, {"do": "refresh"}),
-        _pair("open-open", "two that recover one dead writer", _OPEN, _OPEN, crash=_TWO_TABLES, both=BOTH_OPEN),
+        _pair("open-open", "two that recover one dead writer", _OPEN, _OPEN, crash=_TWO_TABLES, both=True),
         _pair(
             "open-open-back",
             "two that recover a writer that died between its tables",
@@ -304,7 +301,7 @@ PAIRS: Final[Mapping[str, Pair]] = {
             _OPEN,
             crash=_TWO_TABLES,
             crash_before=("table version", 2),
-            both=BOTH_OPEN,
+            both=True,
         ),
         _pair(
             "open-open-schema",
@@ -313,9 +310,9 @@ PAIRS: Final[Mapping[str, Pair]] = {
             _OPEN,
             crash=_ADD,
             crash_before=("schema file", 4),
-            both=BOTH_OPEN,
+            both=True,
         ),
-        _pair("open-open-two", "two that recover two dead writers", _OPEN, _OPEN, crash=_TWO_DEAD, both=BOTH_OPEN),
+        _pair("open-open-two", "two that recover two dead writers", _OPEN, _OPEN, crash=_TWO_DEAD, both=True),
         _pair(
             "open-open-two-forks",
             "two that recover two dead first writers of a branch",
@@ -323,7 +320,7 @@ PAIRS: Final[Mapping[str, Pair]] = {
             _OPEN,
             CREATE,
             crash=[_on(BRANCH, step) for step in _TWO_DEAD],
-            both=BOTH_OPEN,
+            both=True,
         ),
         _pair("open-write", "one that recovers a dead writer, and one that writes", _OPEN, _ELI, crash=_TWO_TABLES),
         _pair(

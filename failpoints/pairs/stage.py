@@ -134,7 +134,7 @@ def prepare(bench: Bench, store: Store, pair: Pair) -> Ground:
     if not pair.crash:
         return ground
     left = [_left_by(bench, ground, step) for step in pair.crash]
-    crashed = _together(baseline.photo, left)
+    crashed = together(baseline.photo, left)
     forge.restore(crashed)
     heads = {name: len(baseline.model.commits(name)) for name in baseline.model.branch_list()}
     scene = look(Before(uri, store.env, baseline.model, pair.crash[0], heads, frozenset()))
@@ -160,7 +160,7 @@ def _left_by(bench: Bench, ground: Ground, step: Step) -> Photo:
     return forge.photograph("")
 
 
-def _together(before: Photo, left: Sequence[Photo]) -> Photo:
+def together(before: Photo, left: Sequence[Photo]) -> Photo:
     """What several writers leave who were at work at the same time, each on objects of its own."""
     stats, contents = dict(before.stats), dict(before.contents)
     changed: set[str] = set()
