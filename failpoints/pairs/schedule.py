@@ -36,7 +36,9 @@ from failpoints.world import ACKNOWLEDGED, REFUSED, UNKNOWN, Ending, attempt
 Verdict = Literal["ok", "gap", "wrong"]
 Moment = Literal["before", "after"]
 # How long a lane may stand still for the held one: a lease or a lock is waited for, and then the held one goes on.
-PATIENCE_SECONDS: Final = 4.0
+PATIENCE_SECONDS = 4.0
+# How long a reader may take meanwhile. One that waits for writers is rare, so this may be long on a slow machine.
+READER_SECONDS: Final = 20.0
 # The only kind of error that may leave open whether a call has happened [PUB-23].
 OUTCOME_PENDING: Final = "outcome_pending"
 
@@ -200,7 +202,7 @@ def _interleaved(stage: Stage, held: Side, hold: Hold) -> _Ran:
             if at is not None and not waited and stage.ground.model is not None:
                 reading = threads.submit(glimpse, reader, stage.uri)
                 # One who reads and waits for the held one may see more when that goes on: it has seen nothing for us.
-                seen = reading.result() if _ends_within(reading, PATIENCE_SECONDS) else None
+                seen = reading.result() if _ends_within(reading, READER_SECONDS) else None
         finally:
             armed.disarm()
         return _Ran({held: standing.result(), other: passing.result()}, at, waited, seen)

@@ -104,6 +104,12 @@ class Reference:
         return run(self._stage, caught.held, caught.hold)
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for the held lane in these schedules: a slow machine is no reason to let that go on."""
+    monkeypatch.setattr("failpoints.pairs.schedule.PATIENCE_SECONDS", 120.0)
+
+
 @pytest.fixture(scope="module")
 def store(moto_store: MotoStore) -> Store:
     return Store("moto", moto_store.env, moto_store.fresh_root, lambda uri: None)
