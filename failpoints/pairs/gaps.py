@@ -26,8 +26,9 @@ RECLAIM: Final = "a process takes the fork that a first write of another one mak
 ROLL_BACK: Final = "a process rolls a writer back while another one deals with it, or is the writer"
 STAGING: Final = "a process recovers the staged files of a schema apply while another one does, or applies it"
 
-# Whoever does one of these without being asked to write recovers what it finds.
-_RECOVERING: Final = ("open", "refresh")
+# Who opens a graph to write rolls back what it finds. Writers and refreshes only go forward [REC-07]: one of them that
+# takes something back has no excuse.
+_RECOVERING: Final = "open"
 _WRITES: Final = ("PUT", "COPY", "COMPLETE_UPLOAD")
 _NEVER: Final = float("inf")
 
@@ -148,13 +149,15 @@ def _until_held(seen: Evidence) -> list[Exchange]:
 
 def _restores(seen: Evidence, side: Side, requests: Sequence[Exchange]) -> bool:
     """A new version of a table by somebody who only recovers: recovery moves a table in no other way."""
-    if not seen.does(side, *_RECOVERING):
+    if not seen.does(side, _RECOVERING):
         return False
     return any(each.role == "table version" and each.verb in _WRITES for each in requests)
 
 
 def _discards(seen: Evidence) -> bool:
     """A sidecar of somebody else removed before anybody had published: nothing of it was rolled forward."""
+    if not seen.does(seen.other, _RECOVERING):
+        return False
     others = seen.requests[seen.other]
     own = {each.key for each in others if each.role == "sidecar" and each.verb in _WRITES}
     published = min(_first(each for each in lane if _publishes(each)) for lane in seen.requests.values())
@@ -174,7 +177,7 @@ def _touched_staging(seen: Evidence) -> bool:
         (seen.held, _until_held(seen)),
     )
     return any(
-        seen.does(side, *_RECOVERING) and any(each.durable and each.role == "schema file" for each in requests)
+        seen.does(side, _RECOVERING) and any(each.durable and each.role == "schema file" for each in requests)
         for side, requests in lanes
     )
 

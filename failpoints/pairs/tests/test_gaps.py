@@ -102,7 +102,14 @@ def test_a_sidecar_that_is_removed_before_anything_was_published_was_rolled_back
     writing = [(1, "PUT", SIDECAR), (2, "PUT", MOVED)]
     assert gap("write-open", "first", writing, [(3, "DELETE", SIDECAR)], "PUB-07") == ROLL_BACK
     withdrawn = [(3, "PUT", "g/__recovery/01B.json"), (4, "DELETE", "g/__recovery/01B.json")]
-    assert gap("insert-insert-keys", "first", writing, withdrawn, "PUB-07") is None
+    assert gap("write-open", "first", writing, withdrawn, "PUB-07") is None
+
+
+def test_who_only_refreshes_or_writes_may_not_take_anything_back() -> None:
+    writing, back = [(1, "PUT", SIDECAR), (2, "PUT", MOVED)], [(3, "PUT", MOVED), (4, "DELETE", SIDECAR)]
+    assert gap("write-open", "first", writing, back, "PUB-07") == ROLL_BACK
+    assert gap("write-refresh", "first", writing, back, "PUB-07") is None
+    assert gap("insert-insert-keys", "first", writing, back[1:], "PUB-07") is None
 
 
 def test_a_writer_that_lives_must_cover_what_it_moved_whoever_rolled_it_back() -> None:
