@@ -25,10 +25,10 @@ from failpoints.baseline import SetupFailed
 from failpoints.gate import Exchange, Rule
 from failpoints.pairs.gaps import Evidence, gap_of
 from failpoints.pairs.glimpse import Glimpse, Named, glimpse, judge_glimpse, judge_kept
-from failpoints.pairs.orders import CRASHED, Call, unknown, was_acknowledged, was_refused
+from failpoints.pairs.orders import CONFLICT, CRASHED, Call, unknown, was_acknowledged, was_refused
 from failpoints.pairs.pairs import SIDES, WITHOUT_A_HANDLE, Pair, Side
 from failpoints.pairs.rest import judge_at_rest
-from failpoints.pairs.stage import Stage, held_in
+from failpoints.pairs.stage import NoSuchMeeting, Stage, held_in
 from failpoints.pairs.traces import trace_of
 from failpoints.steps import Step
 from failpoints.world import ACKNOWLEDGED, REFUSED, UNKNOWN, Ending, attempt
@@ -111,6 +111,8 @@ def alone(stage: Stage, side: Side) -> tuple[Exchange, ...]:
         because = f"the {call} ended {call.ending}, and nobody was in its way"
         if call.step["do"] == "open" and stage.ground.dead:
             raise RequirementBroken(("REC-18",), because)
+        if call.refused_as == CONFLICT and stage.ground.dead:
+            raise NoSuchMeeting(because)
         raise SetupFailed(because)
     return stage.bench.gate.exchanges(stage.driver(side).owner, since)
 

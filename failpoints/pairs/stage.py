@@ -30,8 +30,9 @@ _WRITES: Final = ("PUT", "COPY", "COMPLETE_UPLOAD")
 _LOOK_SECONDS: Final = 0.05
 
 
-class NobodyDiesThere(Exception):
-    """This engine does not come to the place where the writers of a pair are to die, or not on objects of their own."""
+class NoSuchMeeting(Exception):
+    """What a pair is about does not come to be with this engine, and need not: nobody dies where somebody is to die, or
+    whoever comes after waits for a recovery."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ def _left_by(bench: Bench, ground: Ground, step: Step) -> Photo:
         ending = thread.submit(attempt, handle, step)
         try:
             if held_in(armed, ending) is None:
-                raise NobodyDiesThere(f"{step['do']} was to die in front of {role} {nth}, and ended {ending.result()}")
+                raise NoSuchMeeting(f"{step['do']} was to die in front of {role} {nth}, and ended {ending.result()}")
             driver.kill()
             armed.drop()
         finally:
@@ -168,7 +169,7 @@ def together(before: Photo, left: Sequence[Photo]) -> Photo:
         gone = {name for name in before.contents if name not in photo.contents}
         mine = gone | {name for name, content in photo.contents.items() if before.contents.get(name) != content}
         if mine & changed:
-            raise NobodyDiesThere(f"writers of different tables both write {min(mine & changed)}")
+            raise NoSuchMeeting(f"writers of different tables both write {min(mine & changed)}")
         changed |= mine
         for name in mine:
             if name in gone:

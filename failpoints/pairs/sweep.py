@@ -23,7 +23,7 @@ from conformance.judge import RequirementBroken
 from failpoints.baseline import SetupFailed
 from failpoints.pairs.pairs import SIDES, Pair, Side, pairs_called
 from failpoints.pairs.schedule import Hold, Moment, ScheduleResult, alone, broken_before, holds_of, run
-from failpoints.pairs.stage import NobodyDiesThere, Stage, prepare
+from failpoints.pairs.stage import NoSuchMeeting, Stage, prepare
 from failpoints.workshop import Bench, Refused, lacking, swept_in_processes
 from fixtures.stores.catalog import Store
 
@@ -84,7 +84,7 @@ def run_unit(bench: Bench, store: Store, unit: Unit) -> Iterator[ScheduleResult 
         yield Refused(unit.pair.name, str(error), False)
     except RequirementBroken as broken:
         yield broken_before(unit.pair, unit.held, broken)
-    except (Unsupported, NobodyDiesThere) as error:
+    except (Unsupported, NoSuchMeeting) as error:
         yield Refused(unit.pair.name, str(error), True)
 
 

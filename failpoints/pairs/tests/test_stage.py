@@ -12,7 +12,7 @@ from conformance.judge import RequirementBroken
 from failpoints.baseline import SetupFailed
 from failpoints.pairs.pairs import PAIRS
 from failpoints.pairs.schedule import ScheduleResult
-from failpoints.pairs.stage import NobodyDiesThere, together
+from failpoints.pairs.stage import NoSuchMeeting, together
 from failpoints.pairs.sweep import Unit, run_unit
 from failpoints.workshop import Refused
 from fixtures.forge import Photo, Stat
@@ -38,7 +38,7 @@ def test_two_dead_writers_leave_what_each_of_them_left() -> None:
 
 def test_writers_that_write_one_object_cannot_have_died_together() -> None:
     first, second = photo(manifest="1", lease="first"), photo(manifest="1", lease="second")
-    with pytest.raises(NobodyDiesThere, match="writers of different tables both write lease"):
+    with pytest.raises(NoSuchMeeting, match="writers of different tables both write lease"):
         together(BEFORE, [first, second])
 
 
@@ -60,7 +60,7 @@ def test_a_set_up_that_breaks_a_requirement_is_wrong(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("error", "unsupported"), [(SetupFailed("the load was refused"), False), (NobodyDiesThere("it has no lock"), True)]
+    ("error", "unsupported"), [(SetupFailed("the load was refused"), False), (NoSuchMeeting("it has no lock"), True)]
 )
 def test_a_set_up_that_cannot_be_made_shows_nothing(
     monkeypatch: pytest.MonkeyPatch, error: Exception, unsupported: bool
