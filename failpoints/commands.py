@@ -151,7 +151,7 @@ def race_command(
     from failpoints.pairs.pairs import UnknownPair, pairs_called
     from failpoints.pairs.schedule import ScheduleResult
     from failpoints.pairs.show import show_schedule
-    from failpoints.pairs.sweep import sweep, table_of
+    from failpoints.pairs.sweep import seldom_reached, sweep, table_of
 
     names = _names(pairs)
     with _refusals(UnknownPair):
@@ -181,7 +181,10 @@ def race_command(
     if found:
         console.print(table_of(found))
         _say_rate(console, len(found), "schedules", time.monotonic() - began)
-    raise typer.Exit(_verdict(console, len(found), wrong, "schedules", refused, ended))
+    for line in seldom_reached(found):
+        console.print(f"[bold yellow]seldom reached[/] {escape(line)}", highlight=False, soft_wrap=True)
+    reached = sum(result.reached for result in found)
+    raise typer.Exit(_verdict(console, reached, wrong, "schedules", refused, ended))
 
 
 def _history(

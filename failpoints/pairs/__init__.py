@@ -3,10 +3,12 @@
 pairs       which lanes meet, on which graph
 orders      in which serial orders they can have happened, by the model
 judge       whether what an engine shows is one of them
+glimpse     what a reader may see while one lane is held
 rest        what else must be true of a graph when both are done
-gaps        races that the format leaves open, and where they may show
+gaps        races that the format leaves open, known by what the processes did
 stage       the graph and the processes of a pair
 schedule    one hold, run and judged
+traces      a schedule as a value that can be run again
 sweep       all of them
 """
 

@@ -1,58 +1,198 @@
-"""What no engine can be blamed for: races that the format leaves open, and the schedules in which they show.
+"""What no engine can be blamed for: races that the format leaves open, known by what the processes did.
 
-The catalog names some of them (section 24), decision 001 the others. A rule is as narrow as it can be: the pair, the
-lane that is held, the request in which it is held, and, where it is known, what then shows. A schedule that ends well
-is never called a gap.
+The catalog names some of them (section 24), decision 001 the others. Which request a lane was held in says little: it
+is another one in every engine. So a gap is called by evidence, from the requests that passed the gate: somebody
+removed the fork that a first write was making, or took a live or dead writer's move back, or touched its staged
+files, or made a branch anew under a writer's hands. A schedule that ends well is never called a gap, and neither is
+one in which a call came to no end.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from failpoints.pairs.pairs import SIDES, Side
+from failpoints.gate import Exchange
+from failpoints.gate.roles import AUDIT, MANIFEST, place_of
+from failpoints.pairs.pairs import Pair, Side
+from failpoints.steps import Step, branch_of
 
 # Decision 001: a branch that is made anew lives at the same address, and nobody can tell whose files these are.
 RECREATED: Final = "a writer is suspended inside a request while its branch is deleted and made anew"
 # Section 24: fork reclaim against foreign processes.
-RECLAIM: Final = "a first write is suspended while it makes a fork, and another process takes that for an orphan"
+RECLAIM: Final = "a process takes the fork that a first write of another one makes for an orphan"
 # Section 24: cross-process recovery roll-back, and schema staging.
-ROLL_BACK: Final = "recoveries of two processes race in rolling back one writer"
-STAGING: Final = "recoveries of two processes race over the staged files of one schema apply"
+ROLL_BACK: Final = "a process rolls a writer back while another one deals with it, or is the writer"
+STAGING: Final = "a process recovers the staged files of a schema apply while another one does, or applies it"
+
+# Who opens a graph to write rolls back what it finds. Writers and refreshes only go forward [REC-07]: one of them that
+# takes something back has no excuse.
+_RECOVERING: Final = "open"
+_WRITES: Final = ("PUT", "COPY", "COMPLETE_UPLOAD")
+_NEVER: Final = float("inf")
 
 
 @dataclass(frozen=True)
-class Gap:
-    """One race: where it can show, and as which requirements. None means any."""
+class Evidence:
+    """The requests of a schedule, by lane, and the one in which the held lane stood (None if it never came)."""
 
-    name: str
-    pair: str
+    pair: Pair
     held: Side
-    verbs: tuple[str, ...] = ()
-    roles: tuple[str, ...] = ()
-    breaks: tuple[str, ...] = ()
-    table: str | None = None
+    at: Exchange | None
+    requests: Mapping[Side, Sequence[Exchange]]
+
+    @property
+    def other(self) -> Side:
+        return "second" if self.held == "first" else "first"
+
+    def steps(self, side: Side) -> Sequence[Step]:
+        return self.pair.lane(side)
+
+    def does(self, side: Side, *operations: str) -> bool:
+        return any(step["do"] in operations for step in self.steps(side))
 
 
-# A publish reads before it writes, and all of it is inside the race.
-_OF_THE_PUBLISH: Final = ("listing", "manifest data", "manifest deletion", "manifest transaction", "manifest version")
-GAPS: Final[tuple[Gap, ...]] = (
-    Gap(RECREATED, "branch-write-recreate", "first", (), _OF_THE_PUBLISH, ("PUB-21",), "__manifest"),
-    *(Gap(RECLAIM, "first-write-first-write", side, ("PUT",), ("table ref",)) for side in SIDES),
-    *(Gap(ROLL_BACK, "open-open-back", side, ("PUT",), ("table version", "manifest version")) for side in SIDES),
-    *(Gap(STAGING, "open-open-schema", side, ("PUT", "COPY", "DELETE"), ("schema file",)) for side in SIDES),
-)
-
-
-def gap_of(pair: str, held: Side, verb: str, role: str, table: str, broken: tuple[str, ...]) -> str | None:
-    """The race that a schedule may show, if it may show one and has broken no more than that."""
-    for gap in GAPS:
-        fits = (
-            gap.pair == pair
-            and gap.held == held
-            and gap.table in (None, table)
-            and set(broken) <= set(gap.breaks or broken)
-        )
-        if fits and verb in (gap.verbs or (verb,)) and role in (gap.roles or (role,)):
-            return gap.name
+def gap_of(seen: Evidence, broken: Sequence[str]) -> str | None:
+    """The race that a schedule has run into that broke these requirements, if the requests show one."""
+    if seen.at is None:
+        return None
+    if _was_recreated(seen) and set(broken) <= {"PUB-21"}:
+        return RECREATED
+    if _was_reclaimed(seen, seen.other, seen.held) or _was_reclaimed(seen, seen.held, seen.other):
+        return RECLAIM
+    if _touched_staging(seen):
+        return STAGING
+    # A writer that lives must leave what it moved covered, whatever others took it for: PUB-21 says so itself.
+    if _was_rolled_back(seen) and (seen.pair.crash or "PUB-21" not in broken):
+        return ROLL_BACK
     return None
+
+
+# -- forks ------------------------------------------------------------------------------------------------------------
+
+
+def _was_reclaimed(seen: Evidence, by: Side, of: Side) -> bool:
+    """Whether a lane removed a fork that the other one wrote to, and could not know from the manifest whose it was.
+
+    It could not if the fork was published after it had last read the manifest. But whoever finds a fork in its way
+    must read the manifest after that [BRA-09, BRA-11]: what it had read before is no excuse.
+    """
+    if seen.does(by, "branch_delete"):
+        return False
+    theirs = seen.requests[of]
+    for request, table, fork in _removed_forks(seen.requests[by]):
+        if not any(each.durable and (table, fork) in set(_forks_of(each)) for each in theirs):
+            continue
+        published = _first(each for each in theirs if _publishes(each) and each.branch == fork)
+        if request.number < published:
+            return True
+        read = [each.number for each in seen.requests[by] if _reads_manifest(each) and each.number < request.number]
+        found = _first(each for each in seen.requests[by] if (table, fork) in set(_forks_of(each)))
+        if read and read[-1] < published and (read[-1] > found or seen.does(by, "cleanup")):
+            return True
+    return False
+
+
+def _removed_forks(requests: Sequence[Exchange]) -> Iterator[tuple[Exchange, str, str]]:
+    for request in requests:
+        if request.verb == "DELETE":
+            for table, fork in sorted(set(_forks_of(request))):
+                yield request, table, fork
+
+
+def _forks_of(request: Exchange) -> Iterator[tuple[str, str]]:
+    """The forks of tables whose files, or whose ref, a request names."""
+    for name in request.keys or (request.key or request.prefix,):
+        place = place_of(name)
+        if place.table in ("", MANIFEST, AUDIT):
+            continue
+        if place.branch:
+            yield place.table, place.branch
+        elif place.role == "table ref":
+            yield place.table, _ref_name(name)
+
+
+def _ref_name(key: str) -> str:
+    """The branch that a ref is of: `…/_refs/branches/<name>.json`. Slashes of a name may be escaped."""
+    return key.rpartition("/_refs/branches/")[2].removesuffix(".json").replace("%2F", "/").replace("%2f", "/")
+
+
+def _reads_manifest(request: Exchange) -> bool:
+    return request.table == MANIFEST and not request.durable
+
+
+def _publishes(request: Exchange) -> bool:
+    return request.role == "manifest version" and request.verb in _WRITES and request.applied
+
+
+def _first(requests: Iterator[Exchange]) -> float:
+    return next((each.number for each in requests), _NEVER)
+
+
+# -- recoveries -------------------------------------------------------------------------------------------------------
+
+
+def _was_rolled_back(seen: Evidence) -> bool:
+    """Whether the other lane took back what a dead writer or the held one had moved, or the held one was about to."""
+    return (
+        _restores(seen, seen.other, seen.requests[seen.other])
+        or _restores(seen, seen.held, _until_held(seen))
+        or _discards(seen)
+    )
+
+
+def _until_held(seen: Evidence) -> list[Exchange]:
+    """What the held lane had asked for when it was held, and what it was held in."""
+    return [each for each in seen.requests[seen.held] if seen.at is not None and each.number <= seen.at.number]
+
+
+def _restores(seen: Evidence, side: Side, requests: Sequence[Exchange]) -> bool:
+    """A new version of a table by somebody who only recovers: recovery moves a table in no other way."""
+    if not seen.does(side, _RECOVERING):
+        return False
+    return any(each.role == "table version" and each.verb in _WRITES for each in requests)
+
+
+def _discards(seen: Evidence) -> bool:
+    """A sidecar of somebody else removed before anybody had published: nothing of it was rolled forward."""
+    if not seen.does(seen.other, _RECOVERING):
+        return False
+    others = seen.requests[seen.other]
+    own = {each.key for each in others if each.role == "sidecar" and each.verb in _WRITES}
+    published = min(_first(each for each in lane if _publishes(each)) for lane in seen.requests.values())
+    return any(
+        each.role == "sidecar" and each.verb == "DELETE" and each.number < published
+        and not set(each.keys or (each.key,)) <= own
+        for each in others
+    )  # fmt: skip
+
+
+def _touched_staging(seen: Evidence) -> bool:
+    """Whether somebody who only recovers wrote or removed schema files, while the other one was at them as well."""
+    if not any(step["do"] == "schema_apply" for step in (*seen.pair.first, *seen.pair.second, *seen.pair.crash)):
+        return False
+    lanes: tuple[tuple[Side, Sequence[Exchange]], ...] = (
+        (seen.other, seen.requests[seen.other]),
+        (seen.held, _until_held(seen)),
+    )
+    return any(
+        seen.does(side, _RECOVERING) and any(each.durable and each.role == "schema file" for each in requests)
+        for side, requests in lanes
+    )
+
+
+# -- branches ---------------------------------------------------------------------------------------------------------
+
+
+def _was_recreated(seen: Evidence) -> bool:
+    """Whether a branch was made anew while the held lane was writing to it, with its sidecar put."""
+    branches = {branch_of(step) for step in seen.steps(seen.held) if step["do"] in ("load", "mutate", "merge")}
+    until_then = _until_held(seen)
+    inside = any(each.role == "sidecar" and each.verb in _WRITES and each.applied for each in until_then)
+    remade = {step["name"] for step in seen.steps(seen.other) if step["do"] == "branch_delete"} & {
+        step["name"] for step in seen.steps(seen.other) if step["do"] == "branch_create"
+    }
+    refs = [each for each in seen.requests[seen.other] if each.role == "manifest ref"]
+    did = {each.verb in _WRITES for each in refs if each.durable and _ref_name(each.key) in branches & remade}
+    return inside and did == {True, False}

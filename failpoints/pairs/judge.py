@@ -187,7 +187,8 @@ def _explained(
         is_there = unknown(suspect) in [done.call for done in found.serial.done]
         blamed = operation_of(suspect.step["do"], suspect.step)
         if was_refused(suspect) and is_there:
-            return RequirementBroken(("PUB-23", blamed), f"{what} the {suspect} was refused, and is there. {ends}")
+            # The graph is one that it may be, and only the answer is wrong.
+            return RequirementBroken(("PUB-23",), f"{what} the {suspect} was refused, and is there. {ends}")
         if was_acknowledged(suspect) and not is_there:
             return RequirementBroken(("PUB-07", "PUB-20", blamed), f"{what} the {suspect} is lost. {ends}")
     orders = "; ".join(differences[:3]) or "no order of them is allowed by the model"

@@ -18,7 +18,8 @@ from failpoints.world import ACKNOWLEDGED, REFUSED, UNKNOWN, Ending
 
 CONFLICT: Final = "conflict"
 # Lanes as an order names them. Whoever died before the two began is in neither.
-LETTERS: Final = {"first": "A", "second": "B", "crashed": ""}
+CRASHED: Final = "crashed"
+LETTERS: Final = {"first": "A", "second": "B", CRASHED: ""}
 
 
 @dataclass(frozen=True)

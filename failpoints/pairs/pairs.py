@@ -39,10 +39,10 @@ WITHOUT_A_HANDLE: Final = ("open", "init")
 class Pair:
     """Two lanes and the graph that they meet on.
 
-    `crash` is a step that somebody died in, after both lanes had the graph open, and `crash_before` the write of theirs
-    that never came, by its role and number: the publish, if nothing else is said. `both` says that neither lane may be
-    refused. `follow` is done when the two are over, by somebody else, and must mean what it means then. `needs` are the
-    operations that an engine must have.
+    `crash` are steps that somebody died in each, on tables of their own, after both lanes had the graph open, and
+    `crash_before` the write of theirs that never came, by its role and number: the publish, if nothing else is said.
+    `both` says that neither lane may be refused. `follow` is done when the two are over, by somebody else, and must
+    mean what it means then. `needs` are the operations that an engine must have.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Pair:
     setup: tuple[Step, ...]
     first: tuple[Step, ...]
     second: tuple[Step, ...]
-    crash: Step | None = None
+    crash: tuple[Step, ...] = ()
     crash_before: tuple[str, int] = PUBLISH
     both: bool = False
     follow: tuple[Step, ...] = ()
@@ -64,6 +64,11 @@ class Pair:
     def begins_with_a_graph(self) -> bool:
         return bool(self.first[0]["do"] != "init")
 
+    @property
+    def both_ids(self) -> tuple[str, ...]:
+        """Why neither lane may be refused: writers of different tables both commit, and two that open both succeed."""
+        return ("REC-19",) if self.first[0]["do"] == self.second[0]["do"] == "open" else ("PUB-08",)
+
     def as_json(self) -> dict[str, Any]:
         """The pair as a trace holds it."""
         body: dict[str, Any] = {
@@ -76,19 +81,21 @@ class Pair:
             "both": self.both,
             "follow": [dict(step) for step in self.follow],
         }
-        if self.crash is not None:
-            body |= {"crash": dict(self.crash), "crash_before": list(self.crash_before)}
+        if self.crash:
+            steps = [dict(step) for step in self.crash]
+            body |= {"crash": steps if len(steps) > 1 else steps[0], "crash_before": list(self.crash_before)}
         return body
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Pair:
+        crash = body.get("crash", ())
         return cls(
             name=body["name"],
             sentence=body["sentence"],
             setup=tuple(body["setup"]),
             first=tuple(body["first"]),
             second=tuple(body["second"]),
-            crash=body.get("crash"),
+            crash=(crash,) if isinstance(crash, Mapping) else tuple(crash),
             crash_before=tuple(body.get("crash_before", PUBLISH)),
             both=body["both"],
             follow=tuple(body["follow"]),
@@ -121,17 +128,18 @@ def _pair(
     first: Step | Sequence[Step],
     second: Step | Sequence[Step],
     *setup: Step,
-    crash: Step | None = None,
+    crash: Step | Sequence[Step] = (),
     crash_before: tuple[str, int] = PUBLISH,
     both: bool = False,
     follow: Sequence[Step] = (),
 ) -> Pair:
     lanes = _lane(first, "first"), _lane(second, "second")
-    steps = (*setup, *lanes[0], *lanes[1], *follow, *([] if crash is None else [crash]))
+    dead = (crash,) if isinstance(crash, Mapping) else tuple(crash)
+    steps = (*setup, *lanes[0], *lanes[1], *follow, *dead)
     operations = {str(step["do"]) for step in steps}
     needs = tuple(sorted(operations | ({"branch_list"} if operations & set(BRANCHES) else set())))
     before = (PEOPLE, *setup) if lanes[0][0]["do"] != "init" else ()
-    return Pair(name, sentence, before, *lanes, crash, crash_before, both, tuple(follow), needs=needs)
+    return Pair(name, sentence, before, *lanes, dead, crash_before, both, tuple(follow), needs=needs)
 
 
 def _lane(steps: Step | Sequence[Step], side: Side) -> tuple[Step, ...]:
@@ -145,8 +153,10 @@ def _person(name: str, /, **data: Any) -> dict[str, Any]:
 
 _DAN: Final = mutate(insert("Person", name="dan", age=4))
 _ELI: Final = mutate(insert("Person", name="eli", age=5))
+_DYNO: Final = mutate(insert("Company", name="dyno"))
 _TWO_TABLES: Final = mutate(insert("Person", name="dan"), insert("Company", name="dyno"))
 _TWO_TABLES_TOO: Final = mutate(insert("Company", name="echo"), insert("Person", name="eli"))
+_TWO_DEAD: Final = (_DAN, _DYNO)
 _ANNS_AGE: Final = mutate(update("Person", "ann", age=77))
 _ANNS_EMAIL: Final = mutate(update("Person", "ann", email="other@x"))
 # Nobody has an edge to gus: his end changes no other table than his own.
@@ -176,7 +186,7 @@ PAIRS: Final[Mapping[str, Pair]] = {
             "insert-insert-tables",
             "new rows in two tables: both commit",
             _DAN,
-            mutate(insert("Company", name="dyno")),
+            _DYNO,
             both=True,
         ),
         _pair("insert-insert-keys", "two new rows in one table", _DAN, _ELI),
@@ -190,6 +200,12 @@ PAIRS: Final[Mapping[str, Pair]] = {
             load(_person("dan", age=2), mode="append"),
         ),
         _pair(
+            "insert-insert-key",
+            "one new key, twice, by writes that would each replace the other's row: it is there once",
+            _DAN,
+            mutate(insert("Person", name="dan", age=9)),
+        ),
+        _pair(
             "edge-endpoint",
             "a new edge, and the end of the node that it leads to",
             _EDGE_TO_GUS,
@@ -201,6 +217,13 @@ PAIRS: Final[Mapping[str, Pair]] = {
             "a new edge, and the end of its node together with other edges",
             mutate(insert_edge("Knows", "ann", "cat", id="k7")),
             mutate(delete("Person", "cat")),
+        ),
+        _pair(
+            "edge-overwrite",
+            "a new edge, and a table replaced by one without the node that it leads to",
+            _EDGE_TO_GUS,
+            WRITERS["load-overwrite"].step,
+            _GUS,
         ),
         _pair("update-update-row", "two properties of one row", _ANNS_AGE, _ANNS_EMAIL),
         _pair("update-update-rows", "two rows of one table", _ANNS_AGE, mutate(update("Person", "bob", age=78))),
@@ -267,8 +290,10 @@ PAIRS: Final[Mapping[str, Pair]] = {
         _pair("schema-branch-create", "another schema, and a new branch", _ADD, CREATE),
         _pair("schema-schema", "two other schemas", _ADD, _RENAME),
         _pair("init-init", "two graphs at one address: one wins", _INIT, _INIT_LARGER),
+        _pair("schema-open", "another schema, and one that recovers what it finds", _ADD, _OPEN),
         _pair("write-open", "a write, and one that recovers what it finds", _TWO_TABLES, _OPEN),
-        _pair("open-open", "two that recover one dead writer", _OPEN, _OPEN, crash=_TWO_TABLES),
+        _pair("write-refresh", "a write, and one that looks for what is new", _TWO_TABLES, {"do": "refresh"}),
+        _pair("open-open", "two that recover one dead writer", _OPEN, _OPEN, crash=_TWO_TABLES, both=True),
         _pair(
             "open-open-back",
             "two that recover a writer that died between its tables",
@@ -276,6 +301,7 @@ PAIRS: Final[Mapping[str, Pair]] = {
             _OPEN,
             crash=_TWO_TABLES,
             crash_before=("table version", 2),
+            both=True,
         ),
         _pair(
             "open-open-schema",
@@ -284,8 +310,30 @@ PAIRS: Final[Mapping[str, Pair]] = {
             _OPEN,
             crash=_ADD,
             crash_before=("schema file", 4),
+            both=True,
+        ),
+        _pair("open-open-two", "two that recover two dead writers", _OPEN, _OPEN, crash=_TWO_DEAD, both=True),
+        _pair(
+            "open-open-two-forks",
+            "two that recover two dead first writers of a branch",
+            _OPEN,
+            _OPEN,
+            CREATE,
+            crash=[_on(BRANCH, step) for step in _TWO_DEAD],
+            both=True,
         ),
         _pair("open-write", "one that recovers a dead writer, and one that writes", _OPEN, _ELI, crash=_TWO_TABLES),
+        _pair(
+            "open-write-two", "one that recovers two dead writers, and one that writes", _OPEN, _ELI, crash=_TWO_DEAD
+        ),
+        _pair(
+            "open-write-back",
+            "one that takes a dead writer's move back, and one that writes another table",
+            _OPEN,
+            _ELI,
+            crash=mutate(insert("Company", name="dyno"), insert_edge("Knows", "ann", "cat", id="k7")),
+            crash_before=("table version", 2),
+        ),
         _pair("overwrite-insert", "a table replaced, and a new row in it", WRITERS["load-overwrite"].step, _DAN),
         _pair(
             "load-load-new-branch",

@@ -2,21 +2,24 @@
 
 1. a read-write open works, and leaves no sidecar                       [PUB-21, REC-05]
 2. what it shows is a serial order (`judge`)
-3. the auditor finds no error in the bytes
-4. a second open recovers nothing and changes no object                 [REC-18, REC-20]
-5. a further write works on every branch, and does what it means        [PUB-21]
+3. one audit row tells of each writer that died, and of the right kind  [REC-05, REC-14, REC-19]
+4. the auditor finds no error in the bytes
+5. a second open recovers nothing and changes no object                 [REC-18, REC-20]
+6. a further write works on every branch, and does what it means        [PUB-21]
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 
 from conformance.adapters import EngineError
 from conformance.judge import Engine, Handle, RequirementBroken
 from conformance.judge.blame import operation_of
 from conformance.model import Model
-from failpoints.oracle import judge_bytes, judge_second_open
+from failpoints.oracle import FORWARD, judge_bytes, judge_second_open
 from failpoints.pairs.judge import Decision, Lanes, decide, see
+from failpoints.pairs.orders import CRASHED
 from failpoints.steps import Step, branch_of, meaning_or_none
 from failpoints.world import ACKNOWLEDGED, attempt, the_one, worlds_after
 from failpoints.writers import follow_up
@@ -32,8 +35,12 @@ def judge_at_rest(
     what: str,
     *,
     follow: Sequence[Step] = (),
+    dead: Collection[str] = (),
 ) -> Decision:
-    """Open, look at everything and write on; `RequirementBroken` says what does not hold."""
+    """Open, look at everything and write on; `RequirementBroken` says what does not hold.
+
+    `dead` are the operations of those who died before the lanes began.
+    """
     handle = _opened(engine, uri, lanes, what)
     if handle is None:
         return _without_a_graph(engine, uri, env, lanes, what)
@@ -41,12 +48,32 @@ def judge_at_rest(
     if left:
         raise RequirementBroken(("REC-05", "PUB-21"), f"{what} and a read-write open there still is {left[0]}")
     decision = decide(model, lanes, see(handle, what), what)
+    _judge_rows(handle, dead, decision, what)
     judge_bytes(uri, env, what, "PUB-21")
     handle = judge_second_open(engine, handle, uri, env, what)
     assert decision.model is not None
     _judge_follow_up(handle, decision.model, follow, what)
     handle.close()
     return decision
+
+
+def _judge_rows(handle: Handle, dead: Collection[str], decision: Decision, what: str) -> None:
+    """However many have recovered an operation, one row tells of it, where an engine can list them."""
+    if not handle.engine.supports("recoveries"):
+        return
+    rows = handle.recoveries()
+    told = Counter(row["operation_id"] for row in rows)
+    for operation, times in told.items():
+        if times > 1:
+            raise RequirementBroken(("REC-19", "REC-14"), f"{what} {times} audit rows tell of {operation}")
+    for operation in sorted(dead):
+        if operation not in told:
+            raise RequirementBroken(("REC-19", "REC-05"), f"{what} no audit row tells of {operation}, which died")
+    forward = sum(row["recovery_kind"] == FORWARD for row in rows if row["operation_id"] in dead)
+    happened = sum(done.call.lane == CRASHED for done in decision.serial.done)
+    if dead and forward != happened:
+        because = f"{what} of those who died {happened} are in the graph, and the audit says that {forward} are"
+        raise RequirementBroken(("REC-05", "REC-14"), because)
 
 
 def _opened(engine: Engine, uri: str, lanes: Lanes, what: str) -> Handle | None:

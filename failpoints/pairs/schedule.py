@@ -6,7 +6,7 @@
 
 A hold is found again by its verb, its role, its table and its number among those, and not by its place among all
 requests: a client that sends some of them at once sends them in no fixed order. Three processes play: the two lanes,
-and one that looks at the graph afterwards.
+and one that reads the graph while one of them is held, and looks at everything when both are done.
 """
 
 from __future__ import annotations
@@ -23,18 +23,22 @@ from conformance.judge import Handle, RequirementBroken
 from conformance.judge.graph import DEFINITE
 from failpoints.baseline import SetupFailed
 from failpoints.gate import Exchange, Rule
-from failpoints.pairs.gaps import gap_of
-from failpoints.pairs.orders import Call, was_acknowledged, was_refused
+from failpoints.pairs.gaps import Evidence, gap_of
+from failpoints.pairs.glimpse import Glimpse, Named, glimpse, judge_glimpse, judge_kept
+from failpoints.pairs.orders import CONFLICT, CRASHED, Call, unknown, was_acknowledged, was_refused
 from failpoints.pairs.pairs import SIDES, WITHOUT_A_HANDLE, Pair, Side
 from failpoints.pairs.rest import judge_at_rest
-from failpoints.pairs.stage import Stage, is_held
+from failpoints.pairs.stage import NoSuchMeeting, Stage, held_in
+from failpoints.pairs.traces import trace_of
 from failpoints.steps import Step
 from failpoints.world import ACKNOWLEDGED, REFUSED, UNKNOWN, Ending, attempt
 
 Verdict = Literal["ok", "gap", "wrong"]
 Moment = Literal["before", "after"]
 # How long a lane may stand still for the held one: a lease or a lock is waited for, and then the held one goes on.
-PATIENCE_SECONDS: Final = 4.0
+PATIENCE_SECONDS = 4.0
+# How long a reader may take meanwhile. One that waits for writers is rare, so this may be long on a slow machine.
+READER_SECONDS: Final = 20.0
 # The only kind of error that may leave open whether a call has happened [PUB-23].
 OUTCOME_PENDING: Final = "outcome_pending"
 
@@ -51,6 +55,8 @@ class Hold:
     table: str = ""
 
     def __str__(self) -> str:
+        if not self.verb:
+            return "nowhere"
         where = f" of {self.table}" if self.table else ""
         return f"{self.when} request {self.ordinal} ({self.verb} {self.role}{where}, its {self.nth}.)"
 
@@ -63,6 +69,10 @@ class Hold:
     def as_json(self) -> dict[str, Any]:
         body = {"ordinal": self.ordinal, "verb": self.verb, "role": self.role, "nth": self.nth, "when": self.when}
         return {**body, "table": self.table}
+
+
+# Of a result that needs no hold.
+NOWHERE: Final = Hold(0, "", "", 0)
 
 
 @dataclass(frozen=True)
@@ -96,8 +106,14 @@ def alone(stage: Stage, side: Side) -> tuple[Exchange, ...]:
     since = stage.bench.gate.mark()
     calls = _done(handle, stage, side)
     for call in calls:
-        if call.ending.kind != ACKNOWLEDGED:
-            raise SetupFailed(f"the {call} ended {call.ending}, and nobody was in its way")
+        if call.ending.kind == ACKNOWLEDGED:
+            continue
+        because = f"the {call} ended {call.ending}, and nobody was in its way"
+        if call.step["do"] == "open" and stage.ground.dead:
+            raise RequirementBroken(("REC-18",), because)
+        if call.refused_as == CONFLICT and stage.ground.dead:
+            raise NoSuchMeeting(because)
+        raise SetupFailed(because)
     return stage.bench.gate.exchanges(stage.driver(side).owner, since)
 
 
@@ -122,20 +138,19 @@ def run(stage: Stage, held: Side, hold: Hold) -> ScheduleResult:
     pair = stage.ground.pair
     what = f"{pair.name}, the {held} lane held {hold}:"
     stage.begin()
+    mark = stage.bench.gate.mark()
     ran = _interleaved(stage, held, hold)
-    exchanges = {side: stage.bench.gate.exchanges(stage.driver(side).owner) for side in SIDES}
-    lanes = [ran.calls["first"], ran.calls["second"], *_crashed(pair)]
-    order, broken = "", _silent(stage, what)
+    exchanges = {side: stage.bench.gate.exchanges(stage.driver(side).owner, mark) for side in SIDES}
+    order, broken, gap = "", _silent(stage, what), None
     if broken is None:
         try:
-            reader = stage.driver("reader").engine
-            ground = stage.ground
-            decision = judge_at_rest(reader, stage.uri, ground.env, ground.model, lanes, what, follow=pair.follow)
-            order = decision.serial.order
-            _judge_endings(pair, lanes, what)
+            order = _judge(stage, held, ran, what)
         except RequirementBroken as error:
             broken = error
-    gap = None if broken is None else gap_of(pair.name, held, hold.verb, hold.role, hold.table, broken.ids)
+            gap = gap_of(Evidence(pair, held, ran.at, exchanges), error.ids)
+        except AdapterFault as fault:
+            stage.replace("reader")
+            broken = RequirementBroken(("PUB-21",), f"{what} whoever looks at the graph breaks down: {fault.message}")
     verdict: Verdict = "ok" if broken is None else "wrong" if gap is None else "gap"
     result = ScheduleResult(
         pair=pair.name,
@@ -148,34 +163,51 @@ def run(stage: Stage, held: Side, hold: Hold) -> ScheduleResult:
         because="" if broken is None else broken.because,
         ids=() if broken is None else broken.ids,
         gap=gap,
-        reached=ran.reached,
+        reached=ran.at is not None,
         waited=ran.waited,
         seconds=time.monotonic() - started,
     )
-    return result if broken is None else replace(result, trace=_trace(pair, result, exchanges))
+    return result if broken is None else replace(result, trace=trace_of(pair, result, exchanges))
+
+
+def broken_before(pair: Pair, held: Side, broken: RequirementBroken) -> ScheduleResult:
+    """A pair that breaks a requirement before anybody is held: in its set-up, or in a lane that is alone."""
+    because = f"{pair.name}, with nobody in the way: {broken.because}"
+    return ScheduleResult(
+        pair.name, held, NOWHERE, {}, "alone", "", "wrong", because, broken.ids, None, True, False, 0.0
+    )
 
 
 @dataclass(frozen=True)
 class _Ran:
+    """How both lanes ended, the request that one of them was held in, and what a reader saw meanwhile."""
+
     calls: Mapping[Side, tuple[Call, ...]]
-    reached: bool
+    at: Exchange | None
     waited: bool
+    glimpse: Glimpse | None
 
 
 def _interleaved(stage: Stage, held: Side, hold: Hold) -> _Ran:
     other: Side = "second" if held == "first" else "first"
     handles = {side: _opened(stage, side) for side in (held, other)}
+    reader = stage.driver("reader").engine
     stage.crash()
     armed = stage.bench.gate.arm(hold.rule(stage.driver(held).owner))
-    with ThreadPoolExecutor(2) as threads:
+    with ThreadPoolExecutor(3) as threads:
+        seen: Glimpse | None = None
         try:
             standing = threads.submit(_done, handles[held], stage, held)
-            reached = is_held(armed, standing)
+            at = held_in(armed, standing)
             passing = threads.submit(_done, handles[other], stage, other)
             waited = not _ends_within(passing, PATIENCE_SECONDS)
+            if at is not None and not waited and stage.ground.model is not None:
+                reading = threads.submit(glimpse, reader, stage.uri)
+                # One who reads and waits for the held one may see more when that goes on: it has seen nothing for us.
+                seen = reading.result() if _ends_within(reading, READER_SECONDS) else None
         finally:
             armed.disarm()
-        return _Ran({held: standing.result(), other: passing.result()}, reached, waited)
+        return _Ran({held: standing.result(), other: passing.result()}, at, waited, seen)
 
 
 def _opened(stage: Stage, side: Side) -> Handle:
@@ -213,11 +245,31 @@ def _ends_within(lane: Future[Any], seconds: float) -> bool:
 
 
 def _crashed(pair: Pair) -> list[tuple[Call, ...]]:
-    """The step that somebody died in: nobody knows its end before the lanes begin."""
-    return [] if pair.crash is None else [(Call("crashed", 0, pair.crash, Ending(UNKNOWN)),)]
+    """The steps that somebody died in, each alone: nobody knows their end before the lanes begin."""
+    return [(Call(CRASHED, number, step, Ending(UNKNOWN)),) for number, step in enumerate(pair.crash)]
 
 
 # -- judging -----------------------------------------------------------------------------------------------------------
+
+
+def _judge(stage: Stage, held: Side, ran: _Ran, what: str) -> str:
+    """Everything that must hold of a schedule whose lanes came to their ends; the order that they took effect in."""
+    pair, ground = stage.ground.pair, stage.ground
+    dead = _crashed(pair)
+    visible: frozenset[Named] = frozenset()
+    if ran.glimpse is not None:
+        if ran.glimpse.fault is not None:
+            raise ran.glimpse.fault
+        then = [ran.calls[side] if side != held else tuple(unknown(call) for call in ran.calls[side]) for side in SIDES]
+        visible = judge_glimpse(ground.model, [*then, *dead], ran.glimpse, what)
+    lanes = [ran.calls["first"], ran.calls["second"], *dead]
+    engine = stage.driver("reader").engine
+    decision = judge_at_rest(
+        engine, stage.uri, ground.env, ground.model, lanes, what, follow=pair.follow, dead=ground.dead
+    )
+    judge_kept(decision.serial, visible, what)
+    _judge_endings(pair, lanes, what)
+    return decision.serial.order
 
 
 def _silent(stage: Stage, what: str) -> RequirementBroken | None:
@@ -236,7 +288,7 @@ def _judge_endings(pair: Pair, lanes: Sequence[Sequence[Call]], what: str) -> No
     """Nothing has failed, so each call is done, refused, or left to a recovery; some must all be done."""
     for call in (call for lane in lanes for call in lane if call.lane in SIDES and not was_acknowledged(call)):
         if pair.both:
-            raise RequirementBroken(("PUB-08",), f"{what} both must commit, and the {call} was {call.ending}")
+            raise RequirementBroken(pair.both_ids, f"{what} neither may fail, and the {call} ended {call.ending}")
         if call.ending.kind == UNKNOWN and not str(call.ending.error).startswith(f"{OUTCOME_PENDING}/"):
             raise RequirementBroken(("PUB-21",), f"{what} no typed conflict is what the {call} ended in: {call.ending}")
 
@@ -249,27 +301,3 @@ def _outcome(calls: Mapping[Side, Sequence[Call]]) -> str:
     if refused == 2:
         return "both refused"
     return "one refused" if any(was_refused(call) for lane in calls.values() for call in lane) else "both done"
-
-
-def _trace(pair: Pair, result: ScheduleResult, exchanges: Mapping[Side, Sequence[Exchange]]) -> dict[str, Any]:
-    """Everything that is needed to look at a schedule, and to run it again: for `conformance.traces.make_trace`."""
-    lanes = pair.as_json()
-    schema, setup = lanes.pop("schema"), lanes.pop("setup")
-    requests = sorted((each for side in SIDES for each in exchanges[side]), key=lambda each: each.number)
-    return {
-        "kind": "pair",
-        "test": f"{pair.name}, the {result.held} held {result.hold}",
-        "broke": list(result.ids),
-        "because": result.because,
-        "operations": [],
-        "schema": schema,
-        "steps": setup,
-        "fault": {
-            **lanes,
-            "held": result.held,
-            "hold": result.hold.as_json(),
-            "endings": {side: list(endings) for side, endings in result.endings.items()},
-            "gap": result.gap,
-        },
-        "requests": [each.as_json() for each in requests],
-    }

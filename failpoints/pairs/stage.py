@@ -7,17 +7,18 @@ with Stage(bench, store, prepare(bench, store, pair)) as stage:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Final, Self
 
 from conformance.model import Model
-from failpoints.baseline import SetupFailed, build
+from failpoints.baseline import build
 from failpoints.drivers import Driver
-from failpoints.gate import Armed, GateTimeout, Rule
+from failpoints.gate import Armed, Exchange, GateBusy, GateTimeout, Rule
+from failpoints.oracle import Before, look
 from failpoints.pairs.pairs import Pair
 from failpoints.steps import MAIN, Step
 from failpoints.workshop import Bench
@@ -29,9 +30,17 @@ _WRITES: Final = ("PUT", "COPY", "COMPLETE_UPLOAD")
 _LOOK_SECONDS: Final = 0.05
 
 
+class NoSuchMeeting(Exception):
+    """What a pair is about does not come to be with this engine, and need not: nobody dies where somebody is to die, or
+    whoever comes after waits for a recovery."""
+
+
 @dataclass(frozen=True)
 class Ground:
-    """The graph of a pair before it begins. `crashed` is what somebody left who died after that."""
+    """The graph of a pair before it begins. `crashed` is what those left who died after that.
+
+    `dead` are their operations, by the sidecars that they left, of which a HEAD had moved.
+    """
 
     pair: Pair
     uri: str
@@ -39,6 +48,7 @@ class Ground:
     model: Model | None = field(repr=False)
     photo: Photo = field(repr=False)
     crashed: Photo | None = field(default=None, repr=False)
+    dead: frozenset[str] = frozenset()
 
     @property
     def is_portable(self) -> bool:
@@ -80,6 +90,9 @@ class Stage:
             self._uri = self.ground.uri
             self._dismiss()
         self.bench.gate.settle()
+        # What earlier schedules asked for is of no use any more. Whoever is just being started keeps it a while longer.
+        with suppress(GateBusy):
+            self.bench.gate.reset()
         self._put(self.ground.photo)
 
     def crash(self) -> None:
@@ -119,26 +132,51 @@ def prepare(bench: Bench, store: Store, pair: Pair) -> Ground:
     with a_driver(bench) as driver:
         baseline = build(driver.engine, uri, store.env, pair.setup, schema=pair.schema)
     ground = Ground(pair, uri, store.env, baseline.model, baseline.photo)
-    if pair.crash is None:
+    if not pair.crash:
         return ground
-    _crash(bench, uri, pair.crash, pair.crash_before)
-    return replace(ground, crashed=forge.photograph(""))
+    left = [_left_by(bench, ground, step) for step in pair.crash]
+    crashed = together(baseline.photo, left)
+    forge.restore(crashed)
+    heads = {name: len(baseline.model.commits(name)) for name in baseline.model.branch_list()}
+    scene = look(Before(uri, store.env, baseline.model, pair.crash[0], heads, frozenset()))
+    return replace(ground, crashed=crashed, dead=scene.moved)
 
 
-def _crash(bench: Bench, uri: str, step: Step, before: tuple[str, int]) -> None:
-    """Kill a writer in front of one of its writes."""
-    role, nth = before
+def _left_by(bench: Bench, ground: Ground, step: Step) -> Photo:
+    """Kill a writer in front of one of its writes; the graph as it leaves it."""
+    forge = Forge(ground.uri, dict(ground.env))
+    forge.restore(ground.photo)
+    role, nth = ground.pair.crash_before
     with a_driver(bench) as driver, ThreadPoolExecutor(1) as thread:
-        handle = driver.engine.open(uri)
+        handle = driver.engine.open(ground.uri)
         armed = bench.gate.arm(Rule("hold", owner=driver.owner, verbs=_WRITES, roles=(role,), nth=nth))
         ending = thread.submit(attempt, handle, step)
         try:
-            if not is_held(armed, ending):
-                raise SetupFailed(f"{step['do']} was to die in front of {role} {nth}, and ended {ending.result()}")
+            if held_in(armed, ending) is None:
+                raise NoSuchMeeting(f"{step['do']} was to die in front of {role} {nth}, and ended {ending.result()}")
             driver.kill()
             armed.drop()
         finally:
             armed.disarm()
+    return forge.photograph("")
+
+
+def together(before: Photo, left: Sequence[Photo]) -> Photo:
+    """What several writers leave who were at work at the same time, each on objects of its own."""
+    stats, contents = dict(before.stats), dict(before.contents)
+    changed: set[str] = set()
+    for photo in left:
+        gone = {name for name in before.contents if name not in photo.contents}
+        mine = gone | {name for name, content in photo.contents.items() if before.contents.get(name) != content}
+        if mine & changed:
+            raise NoSuchMeeting(f"writers of different tables both write {min(mine & changed)}")
+        changed |= mine
+        for name in mine:
+            if name in gone:
+                del stats[name], contents[name]
+            else:
+                stats[name], contents[name] = photo.stats[name], photo.contents[name]
+    return Photo(before.prefixes, stats, contents)
 
 
 @contextmanager
@@ -151,12 +189,12 @@ def a_driver(bench: Bench) -> Iterator[Driver]:
         bench.drivers.done(driver)
 
 
-def is_held(armed: Armed, lane: Future[Any]) -> bool:
-    """Wait until a lane is held; False if it came to its end without the request."""
+def held_in(armed: Armed, lane: Future[Any]) -> Exchange | None:
+    """Wait until a lane is held; the request that it is held in, or None if it came to its end without that."""
     while True:
+        is_over = lane.done()
         try:
-            armed.wait(_LOOK_SECONDS)
-            return True
+            return armed.wait(_LOOK_SECONDS)
         except GateTimeout:
-            if lane.done():
-                return armed.hits > 0
+            if is_over:
+                return None

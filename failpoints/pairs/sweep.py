@@ -5,7 +5,8 @@
     console.print(table_of(results))
 
 The unit of work is a pair in one direction: its graph is built once and put back for each schedule. `limit` bounds the
-schedules of a unit; then each kind of request is held once before any is held twice, and writes before reads.
+schedules of a unit; then those come first in which most is decided, and of the others each kind of request is held once
+before any is held twice, and writes before reads.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from rich.table import Table
 
@@ -21,12 +22,24 @@ from conformance.adapters import EngineError, Unsupported
 from conformance.judge import RequirementBroken
 from failpoints.baseline import SetupFailed
 from failpoints.pairs.pairs import SIDES, Pair, Side, pairs_called
-from failpoints.pairs.schedule import Hold, ScheduleResult, alone, holds_of, run
-from failpoints.pairs.stage import Stage, prepare
+from failpoints.pairs.schedule import Hold, Moment, ScheduleResult, alone, broken_before, holds_of, run
+from failpoints.pairs.stage import NoSuchMeeting, Stage, prepare
 from failpoints.workshop import Bench, Refused, lacking, swept_in_processes
 from fixtures.stores.catalog import Store
 
 TIMEOUT_SECONDS = 120.0
+# What is held first where not everything is: the role of a write, the first or the last of them, and when. Before the
+# publish is written nobody may have come in between; before the sidecar all is planned and nothing has moved; after
+# the first table somebody else's move is in the way.
+DECISIVE: Final[tuple[tuple[str, int, Moment], ...]] = (
+    ("manifest data", -1, "before"),
+    ("sidecar", 0, "before"),
+    ("table version", 0, "after"),
+)
+WRITES: Final = ("PUT", "COMPLETE_UPLOAD")
+PAST_THE_GATE: Final = "no request of it came through the gate: the driver has to reach its store by the AWS variables"
+# More than this share of a pair's schedules not reached is said aloud.
+NOT_REACHED_MAX: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -62,25 +75,39 @@ def run_unit(bench: Bench, store: Store, unit: Unit) -> Iterator[ScheduleResult 
             yield Refused(unit.pair.name, f"the engine has no {', '.join(missing)}", True)
             return
         with Stage(bench, store, prepare(bench, store, unit.pair)) as stage:
-            for hold in chosen(holds_of(alone(stage, unit.held)), unit.limit):
+            requests = alone(stage, unit.held)
+            if not requests:
+                raise SetupFailed(PAST_THE_GATE)
+            for hold in chosen(holds_of(requests), unit.limit):
                 yield run(stage, unit.held, hold)
     except (SetupFailed, EngineError) as error:
         yield Refused(unit.pair.name, str(error), False)
     except RequirementBroken as broken:
-        yield Refused(unit.pair.name, f"the set-up breaks {', '.join(broken.ids)}: {broken.because}", False)
-    except Unsupported as error:
+        yield broken_before(unit.pair, unit.held, broken)
+    except (Unsupported, NoSuchMeeting) as error:
         yield Refused(unit.pair.name, str(error), True)
 
 
 def chosen(holds: Sequence[Hold], limit: int | None) -> list[Hold]:
-    """At most so many holds, in order; a third of them after a request, if there are as many."""
+    """At most so many holds, in order: the decisive ones, and of the rest a third after a request."""
     if limit is None or len(holds) <= limit:
         return list(holds)
-    after = _one_of_each_kind([hold for hold in holds if hold.when == "after"], limit // 3)
+    first = decisive(holds)[:limit]
+    rest, more = [hold for hold in holds if hold not in first], limit - len(first)
+    after = _one_of_each_kind([hold for hold in rest if hold.when == "after"], more // 3)
     writes = {(hold.verb, hold.role) for hold in holds if hold.when == "after"}
-    before = [hold for hold in holds if hold.when == "before"]
-    taken = [*_one_of_each_kind(before, limit - len(after), writes), *after]
+    before = [hold for hold in rest if hold.when == "before"]
+    taken = [*first, *_one_of_each_kind(before, more - len(after), writes), *after]
     return sorted(taken, key=lambda hold: (hold.ordinal, hold.when == "after"))
+
+
+def decisive(holds: Sequence[Hold]) -> list[Hold]:
+    """Of each role that decides something the first or the last hold, as far as they occur; the most telling first."""
+    found = []
+    for role, place, when in DECISIVE:
+        fitting = [hold for hold in holds if (hold.role, hold.when) == (role, when) and hold.verb in WRITES]
+        found += fitting[place:][:1]
+    return found
 
 
 def _one_of_each_kind(
@@ -149,6 +176,15 @@ def counts_of(results: Iterable[ScheduleResult]) -> dict[str, dict[str, int]]:
         row["not reached"] += not result.reached
         row[_column(result)] += 1
     return counts
+
+
+def seldom_reached(results: Iterable[ScheduleResult]) -> list[str]:
+    """In words, the pairs of which many schedules were not reached: what is said of them is said of little."""
+    return [
+        f"{name}: the request that was to be held never came in {row['not reached']} of {row['schedules']} schedules"
+        for name, row in counts_of(results).items()
+        if row["not reached"] > NOT_REACHED_MAX * row["schedules"]
+    ]
 
 
 def _column(result: ScheduleResult) -> str:

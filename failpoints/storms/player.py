@@ -14,13 +14,14 @@ from typing import Any, Final
 from conformance.adapters import EngineError
 from conformance.judge import Handle, RequirementBroken
 from conformance.judge.blame import operation_of
+from conformance.model import Model
 from conformance.sequences.player import MAIN, NEEDS, Player, Step
 from failpoints.drivers import Driver, killed_when_held
 from failpoints.gate import Rule
 from failpoints.steps import branch_of
 from failpoints.storms.weather import Weather, drawn
 from failpoints.workshop import Bench
-from failpoints.world import UNKNOWN, Ending, attempt, the_one, worlds_after
+from failpoints.world import REFUSED, UNKNOWN, Ending, World, attempt, the_one, worlds_after
 from fixtures.stores.catalog import Store
 
 STORMY: Final = (
@@ -103,8 +104,7 @@ class StormPlayer(Player):
             handle = self._reopened(what)
             self._handles[0] = handle
         self._bench.gate.settle(self._driver.owner)
-        ids = (operation_of(step["do"], step), "PUB-23")
-        world = the_one(handle, worlds_after(self.graph.model, step, ending), what, ids)
+        world = _world(handle, self.graph.model, step, ending, what)
         self.graph.model, self.graph.handle = world.model, handle
         self.refused = world.name != "new"
         if not self.refused:
@@ -127,6 +127,24 @@ class StormPlayer(Player):
                 self._collected_before = self.graph.model.head(MAIN).number
         if step["do"] == "cleanup" or (step["do"] == "schema_apply" and step.get("allow_data_loss")):
             self._collected_before = max(commit.number for commit in self._newest()) + 1
+
+
+def _world(handle: Handle, model: Model, step: Step, ending: Ending, what: str) -> World:
+    """The world that the graph is in. A step that was refused and is there, whole, breaks PUB-23 and nothing else."""
+    try:
+        return the_one(handle, worlds_after(model, step, ending), what, (operation_of(step["do"], step), "PUB-23"))
+    except RequirementBroken as broken:
+        if ending.kind == REFUSED and _is_one_of(handle, worlds_after(model, step, Ending(UNKNOWN)), what):
+            raise RequirementBroken(("PUB-23",), broken.because) from broken
+        raise
+
+
+def _is_one_of(handle: Handle, worlds: list[World], what: str) -> bool:
+    try:
+        the_one(handle, worlds, what, ("PUB-23",))
+    except RequirementBroken:
+        return False
+    return True
 
 
 def _owned(rule: Rule, owner: str) -> Rule:

@@ -7,10 +7,9 @@ import json
 import pytest
 
 from failpoints.gate import Exchange
-from failpoints.pairs.gaps import Gap, gap_of
 from failpoints.pairs.pairs import PAIRS, Pair, UnknownPair, pairs_called
 from failpoints.pairs.schedule import Hold, ScheduleResult, holds_of
-from failpoints.pairs.sweep import chosen, counts_of
+from failpoints.pairs.sweep import chosen, counts_of, decisive, seldom_reached
 
 
 def request(verb: str, role: str, table: str = "") -> Exchange:
@@ -63,7 +62,7 @@ def test_no_limit_and_a_large_one_take_all() -> None:
 
 def test_a_limit_takes_writes_before_reads_and_a_third_after_the_request_and_keeps_the_order() -> None:
     holds = holds_of(REQUESTS)
-    assert places(chosen(holds, 2)) == [(3, "before"), (5, "before")]
+    assert places(chosen(holds, 2)) == [(3, "before"), (5, "after")]
     assert places(chosen(holds, 6)) == [
         (3, "before"),
         (3, "after"),
@@ -72,6 +71,16 @@ def test_a_limit_takes_writes_before_reads_and_a_third_after_the_request_and_kee
         (6, "before"),
         (7, "before"),
     ]
+
+
+def test_a_limit_takes_the_requests_first_that_decide_most() -> None:
+    """Whoever is held only before its tables never meets anybody between its last look and its publish."""
+    writes = ["table data", "sidecar", "table version", "table version", "manifest data", "manifest version"]
+    holds = holds_of([request("PUT", role) for role in (*writes[:2], "manifest data", *writes[2:])])
+    assert places(chosen(holds, 1)) == [(6, "before")]
+    assert places(chosen(holds, 3)) == [(2, "before"), (4, "after"), (6, "before")]
+    reads = holds_of([request("GET", "manifest data"), request("LIST", "listing")])
+    assert decisive(reads) == []
 
 
 def test_a_limit_takes_each_kind_once_before_any_twice() -> None:
@@ -131,18 +140,9 @@ def test_results_are_counted_by_what_became_of_them() -> None:
     }
 
 
-PERSONS = "nodes/40d76f1f51639ec0"
-
-
-def test_a_gap_is_only_where_its_rule_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    writes, roles = ("PUT",), ("table version", "audit version")
-    rule = Gap("a race", "open-open", "first", verbs=writes, roles=roles, breaks=("PUB-21", "REC-18"), table=PERSONS)
-    monkeypatch.setattr("failpoints.pairs.gaps.GAPS", (rule,))
-    shown = ("PUB-21",)
-    assert gap_of("open-open", "first", "PUT", "table version", "nodes/other", shown) is None
-    assert gap_of("open-open", "first", "PUT", "table version", PERSONS, shown) == "a race"
-    assert gap_of("open-open", "second", "PUT", "table version", PERSONS, shown) is None
-    assert gap_of("open-write", "first", "PUT", "table version", PERSONS, shown) is None
-    assert gap_of("open-open", "first", "GET", "table version", PERSONS, shown) is None
-    assert gap_of("open-open", "first", "PUT", "manifest version", PERSONS, shown) is None
-    assert gap_of("open-open", "first", "PUT", "table version", PERSONS, ("PUB-21", "PUB-20")) is None
+def test_pairs_that_are_seldom_reached_are_named() -> None:
+    missed = result("ok", "both done", "AB", reached=False)
+    fine = [result("ok", "both done", "AB")] * 4
+    assert seldom_reached([*fine, missed]) == []
+    (words,) = seldom_reached([*fine, missed, missed])
+    assert words == "p: the request that was to be held never came in 2 of 6 schedules"

@@ -1,0 +1,70 @@
+"""Drivers that are wrong in ways that no mutant of the collection is: `python -m failpoints.pairs.tests.broken NAME`.
+
+Each patches the reference in its own process, as a mutant does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from fixtures.mutants import patch
+from reference import driver, graph
+from reference.errors import CommitConflict, Conflict, ExpectedVersionMismatch, RowLevelCasContention
+from reference.format.sidecar import Sidecar
+from reference.protocol import recovery
+from reference.protocol.audit import AuditRow
+from reference.protocol.recovery import Observed
+from reference.protocol.store import GraphStore
+
+
+def losing_open() -> None:
+    """Of two that open and recover one writer, the one that comes second fails."""
+
+    def _roll_forward(store: GraphStore, sidecar: Sidecar, observed: list[Observed]) -> AuditRow:
+        try:
+            return right(store, sidecar, observed)
+        except (ExpectedVersionMismatch, RowLevelCasContention, CommitConflict) as error:
+            raise Conflict(f"the open lost: {error.message}", code="version_mismatch") from error
+
+    right: Callable[..., AuditRow] = patch(recovery, "_roll_forward", _roll_forward)
+
+
+def dying_reader() -> None:
+    """Whoever exports a graph in which `dan` is, and has not written it, dies."""
+    wrote: list[bool] = []
+
+    def answer(self: driver.Session, line: bytes) -> Any:
+        wrote.extend([True] if b'"mutate"' in line else [])
+        found = right(self, line)
+        if b'"export"' in line and b"dan" in str(found).encode() and not wrote:
+            os._exit(101)
+        return found
+
+    right = patch(driver.Session, "answer", answer)
+
+
+def refusing_reader() -> None:
+    """A read-only open is refused while anybody has a sidecar."""
+
+    def open_graph(store: GraphStore, *, read_only: bool) -> list[AuditRow]:
+        if read_only and store.sidecars.operation_ids():
+            raise Conflict("somebody writes", code="busy")
+        return right(store, read_only=read_only)
+
+    right: Callable[..., list[AuditRow]] = patch(graph, "open_graph", open_graph)
+
+
+DRIVERS = {"losing-open": losing_open, "dying-reader": dying_reader, "refusing-reader": refusing_reader}
+
+
+def engine(name: str) -> str:
+    """How a bench starts one of them."""
+    return f"cmd:{sys.executable} -m {__name__} {name}"
+
+
+if __name__ == "__main__":
+    DRIVERS[sys.argv[1]]()
+    driver.main()
