@@ -114,8 +114,20 @@ def cuts_of(durable: Sequence[Exchange]) -> list[Cut]:
 
 
 def again_cuts_of(durable: Sequence[Exchange]) -> list[Cut]:
-    """Where a recovery that makes these durable requests is cut: killed at each, or left without an answer to it."""
-    return [cut for cut in cuts_of(durable) if cut.moment in AT_A_REQUEST]
+    """Where a recovery that makes these durable requests is cut: killed at each, or left without an answer to it.
+
+    The answer to a file with a name of its own decides nothing, because nobody looks for it before a version names it.
+    What it is to lose one of those, the cuts of the writers have shown.
+    """
+    return [
+        cut
+        for cut in cuts_of(durable)
+        if cut.moment in ("before", "applied") or (cut.moment == "lost" and not _is_named_later(cut))
+    ]
+
+
+def _is_named_later(cut: Cut) -> bool:
+    return parts_of(cut.request)[1].endswith((" data", " transaction", " deletion", " index"))
 
 
 def kills_of(durable: Sequence[Exchange]) -> list[Cut]:

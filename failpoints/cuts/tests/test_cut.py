@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from failpoints.cuts.cut import Cut, CutError, cuts_of, kills_of
+from failpoints.cuts.cut import Cut, CutError, again_cuts_of, cuts_of, kills_of
 from failpoints.cuts.traces import same_place
 from failpoints.gate import Exchange
 
@@ -57,6 +57,15 @@ def test_every_request_is_cut_in_three_ways_and_the_end_in_two() -> None:
     assert len(cuts) == 3 * len(WRITE) + 2
     assert [cut.moment for cut in cuts[-2:]] == ["pre_ack", "ack"]
     assert len(kills_of(WRITE)) == 2 * len(WRITE)
+
+
+def test_a_recovery_also_loses_the_answers_that_decide_something() -> None:
+    recovery = (request(1, "table data"), request(2, "manifest transaction"), *WRITE)
+
+    cuts = again_cuts_of(recovery)
+
+    assert sum(cut.moment in ("before", "applied") for cut in cuts) == 2 * len(recovery)
+    assert [cut.nth for cut in cuts if cut.moment == "lost"] == [3, 4, 5, 6]
 
 
 def test_an_operation_without_durable_requests_is_only_killed_around_its_answer() -> None:
