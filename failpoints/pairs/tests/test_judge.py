@@ -70,7 +70,7 @@ def test_an_acknowledged_write_of_which_nothing_is_there_is_named() -> None:
 def test_a_refused_write_that_is_there_is_named() -> None:
     lanes = [refused("first", AGE)], [done("second", EMAIL, commit=AFTER_NEXT)]
     error = broken(showing(after(BEFORE, AGE, EMAIL)), *lanes)
-    assert "the mutate of the first lane was refused, and is there" in error.because and error.ids[0] == "PUB-23"
+    assert "the mutate of the first lane was refused, and is there" in error.because and error.ids == ("PUB-23",)
 
 
 def test_two_refusals_that_leave_nothing_are_allowed() -> None:
