@@ -52,7 +52,10 @@ HELP = """Find out whether an OmniGraph storage engine keeps its promises.
 Exit codes: 0 conforms, 1 a requirement failed, 2 usage, 3 the engine, its adapter or a store could not run, 4 nothing
 was tested, 5 a known failure did not fail.
 """
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=HELP)
+# A traceback that shows the values of variables shows secrets.
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, help=HELP
+)
 
 EngineOption = Annotated[
     str, typer.Option("--engine", help="cmd:<command line>, python:<module>:<Class>, or reference.")
