@@ -204,12 +204,13 @@ def replay_command(
 ) -> None:
     """Repeat a failure on any engine, and say which requirement it breaks, and because of what."""
     from conformance.replay import replay
+    from failpoints.workshop import UnfitStore
 
     console = make_console()
     try:
         parse(engine)
         code = replay(read_trace(trace), engine=engine, store=store, timeout_seconds=timeout, console=console)
-    except (InvalidEngineSpec, UnknownStore, TraceError) as error:
+    except (InvalidEngineSpec, UnknownStore, UnfitStore, TraceError) as error:
         raise usage(str(error)) from None
     raise typer.Exit(code)
 
