@@ -148,7 +148,7 @@ def test_who_leaves_a_rollback_to_the_next_open_is_given_one(place: Store) -> No
                 **mutate(insert("Person", name="dan"), insert("Company", name="dyno")),
                 "weather": {"rules": [between_tables]},
             },
-            mutate(insert("Person", name="eli"), insert("Company", name="elks")),
+            dict(mutate(insert("Person", name="eli"), insert("Company", name="elks"))),
         ],
     )
 
