@@ -52,7 +52,10 @@ HELP = """Find out whether an OmniGraph storage engine keeps its promises.
 Exit codes: 0 conforms, 1 a requirement failed, 2 usage, 3 the engine, its adapter or a store could not run, 4 nothing
 was tested, 5 a known failure did not fail.
 """
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=HELP)
+# A traceback that shows the values of variables shows secrets.
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, help=HELP
+)
 
 EngineOption = Annotated[
     str, typer.Option("--engine", help="cmd:<command line>, python:<module>:<Class>, or reference.")
@@ -201,12 +204,13 @@ def replay_command(
 ) -> None:
     """Repeat a failure on any engine, and say which requirement it breaks, and because of what."""
     from conformance.replay import replay
+    from failpoints.workshop import UnfitStore
 
     console = make_console()
     try:
         parse(engine)
         code = replay(read_trace(trace), engine=engine, store=store, timeout_seconds=timeout, console=console)
-    except (InvalidEngineSpec, UnknownStore, TraceError) as error:
+    except (InvalidEngineSpec, UnknownStore, UnfitStore, TraceError) as error:
         raise usage(str(error)) from None
     raise typer.Exit(code)
 

@@ -57,8 +57,10 @@ def replay(
 def _replay_fault(
     trace: Mapping[str, Any], *, engine: str, store: str, timeout_seconds: float, console: Console
 ) -> int:
+    from failpoints.gate import GateError
     from failpoints.replays import replay_fault
     from failpoints.workshop import SweepBroken
+    from fixtures.forge import ForgeError
 
     without_aws_variables()
     try:
@@ -66,7 +68,7 @@ def _replay_fault(
     except StoreUnavailable as reason:
         console.print(f"[bold cyan]skipped[/]: {escape(str(reason))}", highlight=False)
         return NOTHING_TESTED
-    except (AdapterFault, Unsupported, EngineError, SweepBroken) as fault:
+    except (AdapterFault, Unsupported, EngineError, SweepBroken, GateError, ForgeError) as fault:
         console.print(f"[bold red]could not run[/]: {escape(str(fault))}", highlight=False)
         return COULD_NOT_RUN
     except RequirementBroken as broken:

@@ -16,9 +16,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, ValidationError
+from referencing import Registry, Resource
+
+from conformance import protocol
 
 TRACE_FORMAT: Final = 1
+_VALUE_MAX: Final = 120
 _SCHEMA_FILE: Final = Path(__file__).parent / "trace.schema.json"
 
 
@@ -32,16 +36,52 @@ def trace_schema() -> dict[str, Any]:
     return body
 
 
+@cache
+def _validator() -> Draft202012Validator:
+    operations = Resource.from_contents(protocol.schema(protocol.OPERATIONS_SCHEMA))
+    registry = Registry().with_resource(protocol.OPERATIONS_SCHEMA, operations)
+    return Draft202012Validator(trace_schema(), registry=registry)
+
+
 def check_trace(body: Any, where: str) -> None:
-    """Refuse what cannot be replayed."""
-    errors = sorted(Draft202012Validator(trace_schema()).iter_errors(body), key=lambda error: str(error.absolute_path))
+    """Refuse what cannot be replayed, by its first field that is wrong."""
+    errors = sorted(_validator().iter_errors(body), key=_rank)
     if errors:
-        place = "".join(f"[{step!r}]" for step in errors[0].absolute_path)
-        raise TraceError(f"{where}: trace{place}: {errors[0].message}")
+        raise TraceError(f"{where}: {_complaint(errors[0])}")
+
+
+def _rank(error: ValidationError) -> tuple[bool, list[str]]:
+    """A step that is out of place comes first: what its fields lack is then beside the point."""
+    path = list(map(str, error.absolute_path))
+    return path[-1:] != ["do"], path
+
+
+def _complaint(error: ValidationError) -> str:
+    """What is wrong, and with which field; a field that is missing, or that nobody knows, is named as well."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
+    place = "".join(["trace", *steps])
+    match error.validator:
+        case "required":
+            missing = next(name for name in error.validator_value if name not in error.instance)
+            return f"{place}.{missing}: is missing"
+        case "additionalProperties":
+            known = error.schema["properties"]
+            unknown = next(name for name in error.instance if name not in known)
+            return f"{place}.{unknown}: there is no such field; there are {', '.join(known)}"
+        case "enum":
+            return f"{place}: {_shown(error.instance)} is none of {', '.join(map(str, error.validator_value))}"
+        case "not":
+            return f"{place}: there is no such field in a trace of this kind"
+    return f"{place}: {_shown(error.instance)} does not fit: {error.validator} is {_shown(error.validator_value)}"
+
+
+def _shown(value: Any) -> str:
+    words = json.dumps(value, ensure_ascii=False)
+    return words if len(words) <= _VALUE_MAX else f"{words[:_VALUE_MAX]}…"
 
 
 def read_trace(path: Path) -> dict[str, Any]:
-    """A trace from a file."""
+    """A trace from a file, which can be replayed."""
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -49,6 +89,11 @@ def read_trace(path: Path) -> dict[str, Any]:
     except (UnicodeDecodeError, ValueError) as error:
         raise TraceError(f"{path}: is not JSON: {error}") from None
     check_trace(body, str(path))
+    if body["kind"] not in ("sequence", "example"):
+        # Imported late: faults are made of traces, and who reads a sequence needs none of their machinery.
+        from failpoints.replays import check_fault
+
+        check_fault(body, str(path))
     found: dict[str, Any] = body
     return found
 

@@ -28,7 +28,7 @@ import lance
 import pyarrow as pa
 
 from conformance.judge import Engine, Handle
-from conformance.runner.session import without_secrets
+from conformance.runner.redaction import without_secrets
 from fixtures.forge import Forge
 from fixtures.stores.catalog import Store
 

@@ -38,7 +38,8 @@ def cost_command(
     timeout: TimeoutOption = 120.0,
 ) -> None:
     """Count the requests of every operation at several depths, and hold them against budgets."""
-    from conformance.runner.session import without_aws_variables, without_secrets
+    from conformance.runner.redaction import without_secrets
+    from conformance.runner.session import without_aws_variables
     from cost_budgets.budgets import BUDGETS, BudgetError, read_budgets
     from cost_budgets.judging import judge
     from cost_budgets.measuring import PAGE_KEYS, PROFILES, Measured, measure

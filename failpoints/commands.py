@@ -413,7 +413,7 @@ def _verdict(console: Console, tried: int, wrong: list[str], noun: str, refused:
 def _write(
     directory: Path, name: str, found: Mapping[str, Any], engine: str, store: str, console: Console, *, seed: int = 0
 ) -> None:
-    from conformance.runner.session import without_secrets
+    from conformance.runner.redaction import without_secrets
     from conformance.traces import write_trace
 
     path = directory / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)}.json"

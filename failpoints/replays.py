@@ -9,24 +9,24 @@ from rich.console import Console
 from rich.markup import escape
 
 from conformance.judge import RequirementBroken
+from conformance.model import Model, Refusal
 from conformance.sequences.story import line_of
-from conformance.traces import TraceError
+from conformance.traces import TraceError, check_trace
 from failpoints.baseline import SetupFailed
-from failpoints.cuts.cut import Cut
+from failpoints.cuts.cut import Cut, check_place
 from failpoints.cuts.show import show_cell
 from failpoints.cuts.traces import replay_cut
+from failpoints.gate import Rule, RuleError
 from failpoints.histories.history import rerun
 from failpoints.histories.plan import Plan
 from failpoints.histories.show import lines_of
+from failpoints.pairs.pairs import Pair
+from failpoints.pairs.schedule import Hold
 from failpoints.pairs.sweep import check_pair, replay_pair
-from failpoints.steps import StepError
-from failpoints.storms.player import STORMY, StormPlayer
+from failpoints.storms.player import StormPlayer
 from failpoints.storms.weather import Weather
 from failpoints.workshop import Bench, SweepBroken, workshop
 from fixtures.stores.catalog import Store, running
-
-# The steps of a storm, and of everything else.
-STEPS = (*STORMY, "init", "open", "refresh", "repair", "time_travel", "diff", "import")
 
 
 def replay_fault(trace: Mapping[str, Any], *, engine: str, store: str, timeout_seconds: float, console: Console) -> str:
@@ -42,29 +42,64 @@ def replay_fault(trace: Mapping[str, Any], *, engine: str, store: str, timeout_s
         raise SweepBroken(str(failed)) from failed
 
 
-def check_fault(trace: Mapping[str, Any]) -> None:
-    """Refuse what cannot be run, with the field named, before anything is started."""
+def check_fault(trace: Mapping[str, Any], where: str = "this trace") -> None:
+    """Refuse what cannot be run, with the field named, before anything is started.
+
+    The schema of traces knows the fields; whether their values are requests, weather or plans that there can be is
+    found out by making them.
+    """
+    check_trace(trace, where)
     try:
-        for number, step in enumerate(trace["steps"]):
-            if step["do"] not in STEPS:
-                raise StepError(f"trace.steps[{number}].do: there is no step {step['do']!r}")
-        fault = trace.get("fault", {})
-        match trace["kind"]:
-            case "cut":
-                if not trace["steps"]:
-                    raise StepError("trace.steps: is empty; the last step of a cut is the one that is cut")
-                Cut.from_json(fault.get("cut"), "trace.fault.cut")
-                if fault.get("second") is not None:
-                    Cut.from_json(fault["second"], "trace.fault.second")
-            case "pair":
-                check_pair(fault)
-            case "storm":
-                for number, step in enumerate(trace["steps"]):
-                    Weather.from_json(step.get("weather", {}), f"trace.steps[{number}].weather")
-            case "history":
-                Plan.from_json(fault.get("plan"))
+        _compiled(trace["schema"], "trace.schema")
+        _CHECKS[trace["kind"]](trace)
     except ValueError as error:
-        raise TraceError(f"this trace cannot be replayed: {error}") from error
+        raise TraceError(f"{where}: {error}") from error
+
+
+def _compiled(schema: str, field: str) -> None:
+    try:
+        Model.from_source(schema)
+    except Refusal as refusal:
+        raise ValueError(f"{field}: is no schema: {refusal.message}") from refusal
+
+
+def _check_cut(trace: Mapping[str, Any]) -> None:
+    for name, body in trace["fault"].items():
+        cut = Cut.from_json(body, f"trace.fault.{name}")
+        check_place(cut, f"trace.fault.{name}")
+    if any(step["do"] == "init" for step in trace["steps"]) and len(trace["steps"]) > 1:
+        raise ValueError("trace.steps: a cut of an init has no other step")
+
+
+def _check_pair(trace: Mapping[str, Any]) -> None:
+    fault = trace["fault"]
+    check_pair(fault)
+    Pair.from_json({**fault, "schema": trace["schema"], "setup": trace["steps"]})
+    _check_rule(Hold(**fault["hold"]).rule, "trace.fault.hold")
+    if "crash_before" in fault:
+        role, nth = fault["crash_before"]
+        _check_rule(lambda owner: Rule("hold", owner=owner, roles=(role,), nth=nth), "trace.fault.crash_before")
+
+
+def _check_rule(rule: Callable[[str], Rule], field: str) -> None:
+    """A rule is made of the fields of something else: what it objects to is named as that calls it."""
+    try:
+        rule("anybody")
+    except RuleError as error:
+        raise ValueError(f"{field}.{error.field.removesuffix('s')}: {error.why}") from error
+
+
+def _check_storm(trace: Mapping[str, Any]) -> None:
+    for number, step in enumerate(trace["steps"]):
+        Weather.from_json(step.get("weather", {}), f"trace.steps[{number}].weather")
+
+
+def _check_history(trace: Mapping[str, Any]) -> None:
+    plan = Plan.from_json(trace["fault"]["plan"])
+    _compiled(plan.schema, "trace.fault.plan.schema")
+    for number, call in enumerate(plan.calls):
+        if not 0 <= call.process < plan.processes:
+            raise ValueError(f"trace.fault.plan.calls[{number}].process: there are {plan.processes} processes, from 0")
 
 
 def _cut(trace: Mapping[str, Any], bench: Bench, store: Store, console: Console) -> str:
@@ -106,6 +141,12 @@ def _history(trace: Mapping[str, Any], engine: str, store: Store, timeout_second
     return "; ".join(lines_of(result))
 
 
+_CHECKS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
+    "cut": _check_cut,
+    "pair": _check_pair,
+    "storm": _check_storm,
+    "history": _check_history,
+}
 _REPLAYS: Mapping[str, Callable[[Mapping[str, Any], Bench, Store, Console], str]] = {
     "cut": _cut,
     "pair": _pair,

@@ -32,6 +32,7 @@ from conformance.runner.plugin import FAULTS, SUITES
 from conformance.runner.profiles import PROFILES
 from conformance.runner.progress import Progression
 from conformance.runner.records import TestRecord
+from conformance.runner.redaction import without_secrets
 from conformance.runner.verdict import Verdict, judge
 from conformance.traces import write_trace
 from fixtures.stores import endpoint
@@ -49,7 +50,6 @@ from fixtures.stores.ledger import Entry, compared
 DISTRIBUTION: Final = "omnigraph-touchstone"
 SMALLEST_SCHEMA: Final = "node Thing {\n  name: String @key\n}\n"
 JUNIT: Final = "junit.xml"
-_SECRET: Final = re.compile(r"""(?i)\b(\w*(?:secret|token|password|key)\w*)=("[^"]*"|'[^']*'|\S+)""")
 _VERSIONS_OF: Final = ("pylance", "pyarrow", "obstore", "pytest", "hypothesis")
 
 
@@ -76,8 +76,8 @@ class RunOptions:
         return PROFILES[self.profile].all_examples and not self.pytest_args and self.only_test is None
 
     def command(self) -> str:
-        """The command that repeats this run."""
-        words = ["touchstone", "run", "--engine", self.engine]
+        """The command that repeats this run, without secrets: they have to be put in again."""
+        words = ["touchstone", "run", "--engine", without_secrets(self.engine)]
         for name in self.stores:
             words += ["--store", name]
         for group in self.suites:
@@ -85,7 +85,9 @@ class RunOptions:
         words += ["--profile", self.profile, "--seed", str(self.seed)]
         if self.known_failing is not None:
             words += ["--known-failing", str(self.known_failing)]
-        return shlex.join([*words, *(["--", *self.pytest_args] if self.pytest_args else [])])
+        # Secrets are looked for in words as they were given: quoted once more, they would be hard to recognise.
+        rest = f" -- {without_secrets(shlex.join(self.pytest_args))}" if self.pytest_args else ""
+        return shlex.join(words) + rest
 
 
 @dataclass
@@ -169,11 +171,6 @@ def _scratch() -> Iterator[None]:
         os.environ.pop(SCRATCH_VARIABLE)
         if outer is not None:
             os.environ[SCRATCH_VARIABLE] = outer
-
-
-def without_secrets(text: str) -> str:
-    """A command line without the values of variables that are called like secrets."""
-    return _SECRET.sub(r"\1=…", text)
 
 
 def without_aws_variables() -> None:
@@ -341,7 +338,7 @@ def report_of(this: Run, directory: Path | None) -> dict[str, Any]:
             "seed": this.options.seed,
             "started_at": this.started_at.isoformat(timespec="seconds").replace("+00:00", "Z"),
             "seconds": round(time.monotonic() - this.began, 1),
-            "command": without_secrets(this.options.command()),
+            "command": this.options.command(),
             "suites": [each.upper() for each in this.options.suites] or None,
             "versions": {
                 "python": platform.python_version(),

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 
 import pytest
+import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
+from conformance.audit.cli import app as audit_app
 from conformance.cli import app
 from conformance.coverage import uncovered
 from conformance.doctor import Finding, findings, show
 from conformance.registry import requirements
-from conformance.runner.session import without_secrets
+from conformance.runner.redaction import without_secrets
+from conformance.runner.session import RunOptions
 from fixtures.stores.catalog import STORES, Store, StoreKind, UnknownStore, kind_of, running
 
 WIDE = {"COLUMNS": "250"}
@@ -113,8 +116,47 @@ def test_coverage_asks_for_everything_but_gaps_other_surfaces_and_the_unseen() -
     assert uncovered({"requirements": rows}) == ["LOD-08"]
 
 
-def test_the_values_of_secrets_do_not_get_into_a_report() -> None:
-    hidden = without_secrets("cmd:env AWS_SECRET_ACCESS_KEY=hush API_TOKEN='also hush' MODE=fast ./driver")
+@pytest.mark.parametrize(
+    "given",
+    [
+        "env AWS_SECRET_ACCESS_KEY=hush MODE=fast ./driver",
+        "env API_TOKEN='also hush' MODE=fast ./driver",
+        "env PASSWD=hush CREDENTIALS=hush MODE=fast ./driver",
+        "env PGPASSWORD=a\\ hush MODE=fast ./driver",
+        "env MODE=fast ./driver --secret-key hush",
+        "env MODE=fast ./driver --password 'it is hush' --verbose",
+        "env MODE=fast ./driver -password=hush",
+        "env MODE=fast ./driver --endpoint http://user:hush@127.0.0.1:9000/x",
+        "env MODE=fast ./driver --endpoint http://user:hu/hush@127.0.0.1:9000/x",
+        "env MODE=fast ./driver --endpoint https://hush@example.org",
+        "env MODE=fast ./driver -H 'Authorization: Bearer hush' --verbose",
+        """env MODE=fast ./driver --config '{"password": "hush"}'""",
+        "sh -c 'env MODE=fast ./driver --db-pass hush --token hush'",
+        "env MODE=fast ./driver 's3://b/x?X-Amz-Signature=hush&a=b'",
+    ],
+)
+def test_the_values_of_secrets_do_not_get_into_a_report(given: str) -> None:
+    options = RunOptions(engine=f"cmd:{given}", pytest_args=("--token", "hush", "-k", "a b"))
 
-    assert "hush" not in hidden
-    assert "MODE=fast ./driver" in hidden
+    assert "hush" not in without_secrets(options.engine) and "hush" not in options.command()
+    assert "MODE=fast ./driver" in without_secrets(options.engine)
+    assert without_secrets(without_secrets(given)) == without_secrets(given)
+    assert "-k 'a b'" in options.command()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "python:my.keys:TokenEngine",
+        "cmd:./driver --cache 10 --author ann http://127.0.0.1:9000/a s3://bucket/graph",
+        "cmd:./driver --monkey-patch",
+        "mutant:no-sidecar",
+    ],
+)
+def test_what_is_no_secret_stays(given: str) -> None:
+    assert without_secrets(given) == given
+
+
+@pytest.mark.parametrize("commands", [app, audit_app])
+def test_no_command_shows_the_values_of_variables_when_it_breaks_down(commands: typer.Typer) -> None:
+    assert not commands.pretty_exceptions_enable

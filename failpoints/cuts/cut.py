@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, cast, get_args
 
-from failpoints.gate import Exchange, Rule
+from failpoints.gate import Exchange, Rule, RuleError
 
 Moment = Literal["before", "applied", "lost", "pre_ack", "ack"]
 MOMENTS: Final = get_args(Moment)
@@ -104,6 +104,15 @@ def parts_of(request: str) -> tuple[str, str, str]:
     verb, _, rest = request.partition(" ")
     role, _, table = rest.partition(" of ")
     return verb, role, table
+
+
+def check_place(cut: Cut, where: str) -> None:
+    """Refuse a cut at a request that no engine can make; `where` is how the error names the cut."""
+    try:
+        if cut.occurrence:
+            cut.rule("anybody", "hold")
+    except RuleError as error:
+        raise CutError(f"{where}.request: {cut.request!r} is no request: {error.why}") from error
 
 
 def cuts_of(durable: Sequence[Exchange]) -> list[Cut]:

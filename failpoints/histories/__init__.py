@@ -6,6 +6,7 @@
     run       the processes: all warm, one starting shot, some of them killed on the way
     chain     one line of commits per branch, and whose each commit is
     check     the chain replayed in the model: every commit, and the exact final state
+    crowding  edges that were in a table and never published, which a mutation may have counted
     telling   a contradiction in words: the few calls that it takes to see it
     history   all of it, for the command line
 

@@ -3,7 +3,8 @@
 The chain is the order of everything. So there is nothing to search: each commit is done in the model by the step of its
 call, in chain order, and must be accepted there; at the end every branch must hold exactly the model's rows. Around
 that, real time must agree with the chain: what began after another call was answered comes after it; and what was
-refused or found nothing to do must have had reason to, in a state that there was while it was asked.
+refused or found nothing to do must have had reason to, in a state that there was while it was asked, or in rows that
+others had in a table then (`crowding`).
 
 Recovery publishes under its own name, and not always with an audit row that tells which commit holds the rows. Which
 call such a commit is, its rows say: `look` reads a table as of a commit.
@@ -22,12 +23,15 @@ from conformance.judge.compare import first_difference
 from conformance.model import Commit as ModelCommit
 from conformance.model import Model, Refusal
 from failpoints.histories.chain import Chains, Link, read_chains
+from failpoints.histories.crowding import may_be_crowded_out
 from failpoints.histories.finding import differences, first_wrong_commit, told_by_rows
 from failpoints.histories.record import MAIN, Done, History
 from failpoints.histories.steps import Meaning, branch_of, mean
 from failpoints.histories.telling import Contradicted, Contradiction, Look, Telling
 
 _TRIAL: Final = "trial"
+# The kind of error that says that a recovery will decide; it is a definite answer, whoever is killed.
+OUTCOME_PENDING: Final = "outcome_pending"
 
 
 @dataclass(frozen=True)
@@ -82,14 +86,16 @@ def _branches_as_asked(history: History, telling: Telling) -> None:
 
 
 def _all_answered(history: History, telling: Telling) -> None:
-    """Where no process was killed, every call ends with success or a definite refusal, and the last ones work."""
+    """Who was not killed is told what became of the call, or that recovery decides [PUB-23]; and the last ones work."""
     for done in history.calls:
         if done.call.process < 0 and done.outcome.verdict not in ("ok", "passed over"):
             because = f"when nobody else was writing, {done.actor} was not done: {dict(done.outcome.answer)}"
             raise telling.broke(("PUB-21",), because, [done.actor])
-        if done.outcome.verdict == "unknown" and not history.killed:
+        pending = done.outcome.answer.get("kind") == OUTCOME_PENDING
+        if done.outcome.verdict == "unknown" and not done.outcome.killed and not pending:
             because = (
-                f"no process was killed, and {done.actor} was not told what became of it: {dict(done.outcome.answer)}"
+                f"nobody killed the process of {done.actor}, and it was not told what became of it: "
+                f"{dict(done.outcome.answer)}"
             )
             raise telling.broke(("PUB-21",), because, [done.actor])
 
@@ -302,7 +308,8 @@ class _Replay:
             found = self._try(doubt.done, branch)
             self.model.branch_delete(_TRIAL)
             if doubt.done.outcome.verdict == "refused":
-                doubt.explained = isinstance(found, Refusal)
+                crowded = may_be_crowded_out(self.model, branch, doubt.done, self.history.calls)
+                doubt.explained = isinstance(found, Refusal) or crowded
             else:
                 doubt.explained = isinstance(found, Meaning) and found.commit is None
 

@@ -101,11 +101,6 @@ class History:
     exports: Mapping[str, str]
     recoveries: tuple[Mapping[str, Any], ...] = ()
 
-    @property
-    def killed(self) -> bool:
-        """Whether any process was killed on the way: only then may a call end without a definite answer."""
-        return any(done.outcome.killed for done in self.calls)
-
     def as_json(self) -> dict[str, Any]:
         return {
             "schema": self.schema,

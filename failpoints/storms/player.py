@@ -1,7 +1,9 @@
 """Performs steps in bad weather: the engine is asked while the gate misbehaves, and judged when it is calm again.
 
 A step that the weather leaves open is settled by the read-write open of whoever comes next: the same process, or a new
-one if the weather killed it. Steps that only read are done in calm weather, as in any sequence.
+one if the weather killed it. So is one that was answered and has left a sidecar: a writer that fails after it moved a
+table may leave that to the next read-write open [REC-07, PUB-21], and until then it refuses further writes. After that
+open no sidecar is left. Steps that only read are done in calm weather, as in any sequence.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from conformance.adapters import EngineError
+from conformance.adapters import AdapterFault, EngineError
 from conformance.judge import Handle, RequirementBroken
 from conformance.judge.blame import operation_of
 from conformance.model import Model
@@ -22,11 +24,14 @@ from failpoints.steps import branch_of
 from failpoints.storms.weather import Weather, drawn
 from failpoints.workshop import Bench
 from failpoints.world import REFUSED, UNKNOWN, Ending, World, attempt, the_one, worlds_after
+from fixtures.forge import Forge
 from fixtures.stores.catalog import Store
 
 STORMY: Final = (
     "load", "mutate", "merge", "branch_create", "branch_delete", "schema_apply", "optimize", "ensure_indices", "cleanup"
 )  # fmt: skip
+# Faults of an adapter whose process is gone or says nothing; any other one is a mistake of its protocol.
+DIED: Final = ("exited_mid_request", "exited_between_requests", "closed_stdout", "silent")
 
 
 class StormPlayer(Player):
@@ -47,6 +52,16 @@ class StormPlayer(Player):
         self._bench.drivers.done(self._driver)
 
     def play(self, step: Step) -> None:
+        try:
+            self._play(step)
+        except AdapterFault as fault:
+            if fault.reason not in DIED or not self.weathers:
+                raise
+            # The weather of an earlier step is over, and an engine that it left so that it dies has not survived it.
+            because = f"after bad weather the engine broke down in {step['do']}: {fault.message}"
+            raise RequirementBroken(("PUB-21",), because) from fault
+
+    def _play(self, step: Step) -> None:
         weather = self._weather_of(step)
         self.told = ""
         if step["do"] not in STORMY or weather.is_calm or not self.engine.supports(*NEEDS.get(step["do"], ())):
@@ -100,10 +115,10 @@ class StormPlayer(Player):
             self._driver = self._bench.drivers.take()
             self.engine = self._driver.engine
             self._handles, self._read_only = {}, set()
-        if killed or ending.kind == UNKNOWN:
+        self._bench.gate.settle(self._driver.owner)
+        if killed or ending.kind == UNKNOWN or self._sidecars():
             handle = self._reopened(what)
             self._handles[0] = handle
-        self._bench.gate.settle(self._driver.owner)
         world = _world(handle, self.graph.model, step, ending, what)
         self.graph.model, self.graph.handle = world.model, handle
         self.refused = world.name != "new"
@@ -114,10 +129,23 @@ class StormPlayer(Player):
         self.graph.audit()
 
     def _reopened(self, what: str) -> Handle:
+        """A read-write open, which works and leaves nothing to recover."""
         try:
-            return self.engine.open(self.graph.uri)
+            handle = self.engine.open(self.graph.uri)
         except EngineError as error:
             raise RequirementBroken(("REC-18",), f"after {what} a read-write open is refused: {error}") from error
+        except AdapterFault as fault:
+            if fault.reason not in DIED:
+                raise
+            because = f"after {what} the engine broke down in a read-write open: {fault.message}"
+            raise RequirementBroken(("REC-18",), because) from fault
+        left = self._sidecars()
+        if left:
+            raise RequirementBroken(("REC-05",), f"after {what} and a read-write open there still is {left[0]}")
+        return handle
+
+    def _sidecars(self) -> list[str]:
+        return list(Forge(self.graph.uri, dict(self._env)).sidecars())
 
     def _remember(self, step: dict[str, Any]) -> None:
         """What a step may have removed, nobody asks for any more."""

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from failpoints.cuts.cut import Cut
+from failpoints.cuts.cut import Cut, check_place
 from failpoints.gate import Rule
 
 # Roles whose objects are created under a condition: a 412 for them is what a lost race looks like.
 CONDITIONAL: Final = ("manifest version", "table version")
+KILLS: Final = ("before", "applied")
 _REQUESTS_MAX: Final = 30
 _DELAY_SECONDS: Final = 0.05
 
@@ -48,11 +49,21 @@ class Weather:
         rules = body.get("rules", [])
         if not isinstance(rules, list):
             raise WeatherError(f"{where}.rules: is no list")
-        kill = body.get("kill")
-        return cls(
-            tuple(Rule.from_json(each, f"{where}.rules[{number}]") for number, each in enumerate(rules)),
-            None if kill is None else Cut.from_json(kill, f"{where}.kill"),
-        )
+        made = tuple(Rule.from_json(each, f"{where}.rules[{number}]") for number, each in enumerate(rules))
+        for number, rule in enumerate(made):
+            if rule.action == "hold":
+                raise WeatherError(f"{where}.rules[{number}].action: nobody would release what is held in a storm")
+        return cls(made, _kill(body.get("kill"), f"{where}.kill"))
+
+
+def _kill(body: Any, where: str) -> Cut | None:
+    if body is None:
+        return None
+    kill = Cut.from_json(body, where)
+    if kill.moment not in KILLS:
+        raise WeatherError(f"{where}.moment: in a storm a process is killed {' or '.join(KILLS)}")
+    check_place(kill, where)
+    return kill
 
 
 def drawn(chance: random.Random) -> Weather:
@@ -62,7 +73,7 @@ def drawn(chance: random.Random) -> Weather:
     if kind < 3:
         return Weather()
     if kind < 5:
-        moment = chance.choice(["before", "applied"])
+        moment = chance.choice(KILLS)
         return Weather(kill=Cut.from_json({"moment": moment, "nth": chance.randint(1, 14), "request": "any"}))
     if kind < 7:
         return Weather((Rule("cut", durable=True, nth=chance.randint(1, 14)),))

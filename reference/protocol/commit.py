@@ -381,8 +381,15 @@ def _published_by_recovery(
         commit
         for commit in state.commits()
         if commit.graph_commit_id in audited
-        or (not audited and commit.actor_id == RECOVERY_ACTOR and commit.created_at >= sidecar.started_at)
+        or (commit.actor_id == RECOVERY_ACTOR and commit.created_at >= sidecar.started_at)
     ]
+    # Recoveries of others publish too, and an audit row may name a later commit than the one that has the rows.
+    expected = [*landed, *intent.registered]
+    for commit in candidates if expected else ():
+        entries = store.manifests.at_version(intent.branch, commit.manifest_version).entries
+        if all(entries.get(entry.table_key) == entry for entry in expected):
+            return commit
+    candidates.sort(key=lambda commit: commit.graph_commit_id not in audited)
     return candidates[0] if candidates else None
 
 

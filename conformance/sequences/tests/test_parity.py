@@ -45,7 +45,7 @@ def _named(node: dict[str, Any]) -> str:
 
 def _without_ids(record: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     data = {name: value for name, value in record["data"].items() if name != "id"}
-    ends = {side: names.get(record[side], record[side]) for side in ("from", "to") if side in record}
+    ends: dict[str, Any] = {side: names.get(record[side], record[side]) for side in ("from", "to") if side in record}
     return {**{name: value for name, value in record.items() if name in ("type", "edge")}, **ends, "data": data}
 
 

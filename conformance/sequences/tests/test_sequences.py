@@ -145,8 +145,8 @@ def test_a_failure_without_steps_is_an_example() -> None:
     ("text", "words"),
     [
         ("not json", "is not JSON"),
-        ("[]", "is not of type 'object'"),
-        ("{}", "'format' is a required property"),
+        ("[]", 'trace: [] does not fit: type is "object"'),
+        ("{}", "trace.format: is missing"),
     ],
 )
 def test_what_is_no_trace_is_refused_in_words(tmp_path: Path, text: str, words: str) -> None:
@@ -163,8 +163,29 @@ def test_a_sequence_without_its_schema_is_refused() -> None:
     trace = make_trace({**FOUND, "schema": BASE, "steps": []}, engine="reference", store=None, seed=0)
     del trace["schema"]
 
-    with pytest.raises(TraceError, match="'schema' is a required property"):
+    with pytest.raises(TraceError, match="trace.schema: is missing"):
         check_trace(trace, "here")
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ({"do": "optimise"}, r"trace.steps\[0\].do: \"optimise\" is none of load, "),
+        ({"do": "init"}, r"trace.steps\[0\].do: \"init\" is none of load, "),
+        ({"do": "mutate"}, r"trace.steps\[0\].statements: is missing"),
+        ({"do": "mutate", "statements": [{"op": "insert"}]}, r"trace.steps\[0\].statements\[0\]: "),
+        (
+            {"do": "load", "records": [], "mod": "merge"},
+            r"trace.steps\[0\].mod: there is no such field; there are do, ",
+        ),
+        ({"do": "open"}, r"trace.steps\[0\].number: is missing"),
+        ({"do": "diff", "older": {"branch": "main"}, "newer": {}}, r"trace.steps\[0\].newer.branch: is missing"),
+        ({"do": "optimize", "handle": -1}, r"trace.steps\[0\].handle: -1 does not fit: minimum is 0"),
+    ],
+)
+def test_a_step_that_nobody_can_play_is_refused_by_its_field(step: dict[str, Any], words: str) -> None:
+    with pytest.raises(TraceError, match=words):
+        make_trace({**FOUND, "schema": BASE, "steps": [step]}, engine="reference", store=None, seed=0)
 
 
 def test_a_trace_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from failpoints.histories.steps import branch_of, mean
 READ_ONLY = {"kind": "bad_request", "code": "read_only", "message": "this graph is opened for reading"}
 CONFLICT = {"kind": "conflict", "code": "expected_version_mismatch", "message": "somebody was faster"}
 BAD_REQUEST = {"kind": "bad_request", "code": "OrphanEdge", "message": "an end is missing"}
+CARDINALITY = {"kind": "bad_request", "code": "cardinality_violation", "message": "too many edges"}
 KILLED = {"kind": "killed", "code": "exited_mid_request"}
 
 
@@ -48,6 +49,12 @@ def both(name: str) -> Step:
 
 def knows(edge_id: str, one: str, other: str) -> Step:
     statement = {"op": "insert", "edge": "Knows", "from": one, "to": other, "data": {"id": edge_id}}
+    return {"do": "mutate", "statements": [statement]}
+
+
+def owns(edge_id: str, person: str, pet: str) -> Step:
+    """An edge of which a person may have three."""
+    statement = {"op": "insert", "edge": "Owns", "from": person, "to": pet, "data": {"id": edge_id}}
     return {"do": "mutate", "statements": [statement]}
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from conformance.audit.names import RECOVERY_ACTOR
 from failpoints.histories.check import Sound, check
 from failpoints.histories.record import ALONE, MAIN, History
 from failpoints.histories.tests.made import (
     BAD_REQUEST,
+    CARDINALITY,
     CONFLICT,
     Made,
     both,
@@ -15,6 +18,7 @@ from failpoints.histories.tests.made import (
     knows,
     log,
     merge,
+    owns,
     update,
 )
 
@@ -151,4 +155,26 @@ def test_what_found_nothing_to_do_or_was_refused_had_reason_to() -> None:
     made.record("p01-000", knows("k1", "ann", "bob"), "refused", BAD_REQUEST)
     made.ok("p02-000", insert("bob"))
     made.ok("p01-001", knows("k1", "ann", "bob"))
+    assert_sound(made)
+
+
+def test_whoever_is_told_that_a_recovery_decides_is_told_enough() -> None:
+    made = Made()
+    pending = {"kind": "outcome_pending", "code": "outcome_pending", "message": "the next open decides"}
+    made.record("p00-000", insert("bob"), "unknown", pending)
+    assert_sound(made)
+
+
+@pytest.mark.parametrize("rival", ["killed", "refused"])
+def test_a_mutation_counts_edges_of_a_rival_that_are_never_published(rival: str) -> None:
+    """A source may have three. Two are published, and a third is in the table until somebody takes it back."""
+    made = Made()
+    for number in range(2):
+        made.ok(f"p00-{number:03}", insert(f"pet{number}", kind="Pet"))
+        made.ok(f"p01-{number:03}", owns(f"o{number}", "ann", f"pet{number}"))
+    if rival == "killed":
+        made.lost("p02-000", owns("o2", "ann", "pet0"), happened=False)
+    else:
+        made.record("p02-000", owns("o2", "ann", "pet0"), "refused", CONFLICT)
+    made.record("p03-000", owns("o3", "ann", "pet1"), "refused", CARDINALITY)
     assert_sound(made)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from conformance.audit.names import RECOVERY_ACTOR
 from failpoints.histories.check import check
 from failpoints.histories.record import ALONE, MAIN, Done, History
 from failpoints.histories.telling import Contradiction, Look
 from failpoints.histories.tests.made import (
     BAD_REQUEST,
+    CARDINALITY,
     CONFLICT,
     READ_ONLY,
     Made,
@@ -19,6 +22,7 @@ from failpoints.histories.tests.made import (
     knows,
     log,
     merge,
+    owns,
     update,
     with_chain,
     without_commit,
@@ -337,12 +341,25 @@ def test_a_bad_request_needs_a_state_in_which_it_was_one() -> None:
     contradiction(made.history(), made.look, "MUT-08")
 
 
+def test_a_source_with_room_for_an_edge_is_no_reason_to_refuse_it() -> None:
+    made = Made()
+    made.ok("p00-000", insert("rex", kind="Pet"))
+    made.ok("p00-001", owns("o1", "ann", "rex"))
+    made.lost("p01-000", owns("o2", "ann", "rex"), happened=False)
+    made.record("p02-000", owns("o3", "ann", "rex"), "refused", CARDINALITY)
+    contradiction(made.history(), made.look, "MUT-08")
+
+
 # -- answers ---------------------------------------------------------------------------------------------------------
 
 
-def test_without_kills_every_call_ends_definitely() -> None:
+@pytest.mark.parametrize("somebody_was_killed", [False, True])
+def test_who_was_not_killed_is_told_what_became_of_it(somebody_was_killed: bool) -> None:
+    """The death of one process is no excuse for another."""
     made = Made()
-    made.record("p00-000", insert("bob"), "unknown", {"kind": "internal", "code": "oops", "message": "?"})
+    if somebody_was_killed:
+        made.lost("p01-000", insert("cyd"), happened=False)
+    made.record("p00-000", insert("bob"), "unknown", {"kind": "internal", "code": "panic", "message": "?"})
     contradiction(made.history(), made.look, "PUB-21")
 
 

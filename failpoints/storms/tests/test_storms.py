@@ -12,13 +12,14 @@ from rich.console import Console
 from conformance.judge import RequirementBroken
 from conformance.replay import replay
 from conformance.runner.verdict import CONFORMS, FAILS
-from conformance.traces import read_trace
+from conformance.traces import make_trace, read_trace
 from failpoints.gate import RuleError
 from failpoints.storms.player import StormPlayer
 from failpoints.storms.storm import run_storm
 from failpoints.storms.weather import Weather, WeatherError, drawn
 from failpoints.workshop import bench_at
 from failpoints.writers import CREATE, PEOPLE, SCHEMA, insert, insert_edge, mutate
+from fixtures.mutants.lawful import lawful
 from fixtures.stores.catalog import Store
 from fixtures.stores.moto import MotoStore
 
@@ -85,6 +86,18 @@ STORMS: dict[str, list[dict[str, Any]]] = {
     "branch-create-lost-answer-is-an-error": [
         {**CREATE, "weather": {"rules": [{"action": "cut", "roles": ["manifest ref"], "verbs": ["PUT"]}]}}
     ],
+    "recovery-breaks-down": [
+        {
+            **mutate(insert("Person", name="dan")),
+            "weather": {"kill": {"moment": "before", "nth": 1, "request": "PUT manifest version", "occurrence": 1}},
+        }
+    ],
+    "recovery-keeps-the-sidecar": [
+        {
+            **mutate(insert("Person", name="dan")),
+            "weather": {"kill": {"moment": "before", "nth": 1, "request": "PUT manifest version", "occurrence": 1}},
+        }
+    ],
     "sidecar-failure-is-ignored": [
         {
             **mutate(insert("Person", name="dan")),
@@ -121,6 +134,36 @@ def test_the_reference_is_sound_in_the_same_weather(place: Store, mutant: str) -
     player = play("reference", place, STORMS[mutant])
 
     assert sum(player.weathers.values()) >= 1
+
+
+@pytest.mark.s3
+def test_who_leaves_a_rollback_to_the_next_open_is_given_one(place: Store) -> None:
+    """A conflict between two tables: a sidecar stays, and until a read-write open further writes are conflicts too."""
+    between_tables = {"action": "answer", "status": 412, "verbs": ["PUT"], "roles": ["table version"], "nth": 2}
+    player = play(
+        lawful("leaves-rollback-to-the-next-open"),
+        place,
+        [
+            {
+                **mutate(insert("Person", name="dan"), insert("Company", name="dyno")),
+                "weather": {"rules": [between_tables]},
+            },
+            dict(mutate(insert("Person", name="eli"), insert("Company", name="elks"))),
+        ],
+    )
+
+    assert player.endings == {"refused": 1}, "the conflict that this is about did not happen"
+    assert player.done["mutate"] == 1
+
+
+@pytest.mark.s3
+def test_an_engine_that_dies_in_a_recovery_leaves_a_failed_storm_and_not_a_broken_one(place: Store) -> None:
+    with bench_at(place, "mutant:recovery-breaks-down") as bench:
+        result = run_storm(bench, place, seed=1, operations=25, replays=1)
+
+    assert result.failure is not None
+    assert result.failure.ids == ("REC-18",) and "broke down" in result.failure.because
+    assert make_trace(result.trace(), engine="mutant:recovery-breaks-down", store="moto", seed=1)["steps"]
 
 
 @pytest.mark.s3

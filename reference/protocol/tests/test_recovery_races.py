@@ -14,6 +14,8 @@ import pytest
 
 from failpoints.registry import armed, paused
 from reference.errors import Conflict, OmniError, OutcomePending, StorageError
+from reference.format.manifest import GraphCommit
+from reference.format.sidecar import RECOVERY_ACTOR
 from reference.graph import Graph
 from reference.protocol import recovery
 from reference.protocol.publish import Changes, Lineage, now_micros
@@ -122,6 +124,33 @@ def test_a_writer_that_was_rolled_forward_by_another_process_reports_success(gra
     assert result.commit is not None
     assert result.commit.actor_id == "omnigraph:recovery"
     assert_settled(graph, "RolledForward")
+
+
+@pytest.mark.requirement("PUB-22")
+def test_a_writer_is_told_of_the_recovery_that_has_its_rows_and_of_no_other(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another operation is recovered at the same time; and who rolls this one forward has not audited that yet."""
+    other = reopened(graph)
+
+    def unaudited(*_: object) -> None:
+        raise StorageError("the store went away")
+
+    def overtake() -> None:
+        other.store.publisher.publish(None, Changes(), {}, Lineage(RECOVERY_ACTOR))
+        with monkeypatch.context() as patch, pytest.raises(StorageError):
+            patch.setattr(recovery, "append_audit", unaudited)
+            roll_forward(other)
+
+    with armed("mutation.post_finalize_pre_publisher", overtake, times=1):
+        result = graph.mutate([person("cyd")], actor="cyd")
+    assert result.commit is not None
+    assert result.commit == next(commit for commit in graph.commits()[1:] if "cyd" in names_at(graph, commit))
+
+
+def names_at(graph: Graph, commit: GraphCommit) -> list[str]:
+    snapshot = graph.store.manifests.at_version(None, commit.manifest_version)
+    return [row["name"] for row in graph.read("node:Person", snapshot)]
 
 
 def roll_forward(graph: Graph) -> None:

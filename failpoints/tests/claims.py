@@ -1,0 +1,122 @@
+"""For every broken engine and every instrument of faults that claims to catch it: the smallest trial that does.
+
+A claim is the word of `fixtures.mutants`: its `caught_by`. What is proved by the tests of an instrument anyway is
+taken from there; the rest is here. Each place is the one that the mutant's own schedule names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from failpoints.cuts.tests.test_sensitivity import BEFORE_PUBLISH, FOUND_AT, HALF_WAY, Choice, at
+from failpoints.histories.plan import Plan, make_plan
+from failpoints.histories.tests.test_mutants import PLAN
+from failpoints.matrix import ERROR, GO_ON, KILL, PAUSE, Spot
+from failpoints.matrix.tests.test_mutants import BACK, SPOTS
+from failpoints.pairs.pairs import Side
+from failpoints.pairs.schedule import Hold
+from failpoints.pairs.tests.test_sensitivity import CAUGHT
+from failpoints.storms.tests.test_storms import STORMS
+from failpoints.writers import insert, insert_edge, mutate
+
+INSTRUMENTS: Final = ("cuts", "pairs", "histories", "storms", "matrix")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Who of a pair is held, and where."""
+
+    pair: str
+    hold: Hold
+    held: Side = "first"
+
+
+CUTS: Final[dict[str, tuple[str, Choice, Choice | None]]] = {
+    **FOUND_AT,
+    "lineage-in-a-second-commit": ("insert", at("applied", "manifest version", 0), None),
+    "unconfirmed-merge-goes-forward": ("merge", at("before", "PUT sidecar", -1), None),
+    "rollback-forgets-a-table": ("insert", HALF_WAY, None),
+    "recovery-on-main-for-a-branch": ("branch-write", BEFORE_PUBLISH, None),
+    "recovery-breaks-down": ("update", BEFORE_PUBLISH, None),
+    "read-only-open-recovers": ("insert", BEFORE_PUBLISH, None),
+    "branch-delete-leaves-forks-that-block-re-creation": ("branch-delete", at("applied", "manifest ref", 0), None),
+    "schema-files-before-manifest": ("schema-add", BEFORE_PUBLISH, None),
+    "init-leaves-half-a-graph": ("init", at("applied", "schema file", 0), None),
+}
+
+_AT_SIDECAR: Final = Hold(0, "PUT", "sidecar", 1)
+_AT_PUBLISH: Final = Hold(0, "PUT", "manifest version", 1)
+SCHEDULES: Final[dict[str, Schedule]] = {
+    **{each.mutant: Schedule(each.pair, each.hold, each.held) for each in CAUGHT},
+    "acknowledge-before-publish": Schedule("insert-insert-keys", _AT_SIDECAR),
+    "publish-per-table": Schedule("write-branch-create", Hold(0, "PUT", "manifest version", 2)),
+    "deleted-branch-wedges-recovery": Schedule("branch-write-delete", Hold(0, "PUT", "table version", 1)),
+    "retry-with-the-old-parent": Schedule("insert-insert-tables", _AT_PUBLISH),
+    "blind-manifest-put": Schedule("insert-insert-tables", _AT_PUBLISH),
+    "merge-names-a-later-source-head": Schedule("merge-write-source", _AT_SIDECAR),
+    "write-ignores-the-schema-lock": Schedule("schema-write", Hold(0, "PUT", "table version", 1)),
+    "first-write-fork-deletes-a-live-fork": Schedule("first-write-first-write", Hold(0, "LIST", "listing", 1)),
+    "branch-known-by-its-name": Schedule("branch-write-recreate", _AT_SIDECAR),
+    "cleanup-ignores-sidecars": Schedule("first-write-cleanup", _AT_PUBLISH),
+    "schema-apply-lock-left-on-withdraw": Schedule("schema-write", Hold(0, "PUT", "manifest ref", 1)),
+    "schema-files-before-manifest": Schedule("schema-write", _AT_PUBLISH),
+    "init-claims-nothing": Schedule("init-init", Hold(0, "PUT", "schema file", 1)),
+}
+
+PLANS: Final[dict[str, Plan]] = {
+    **dict.fromkeys(("retry-with-the-old-parent", "blind-manifest-put", "acknowledge-before-publish"), PLAN),
+    "update-lost": make_plan(processes=4, writes=8, seed=1, profile="hot"),
+    "merge-names-a-later-source-head": make_plan(processes=4, writes=10, seed=1, profile="mixed"),
+    "first-write-fork-deletes-a-live-fork": make_plan(processes=4, writes=10, seed=1, profile="mixed"),
+}
+
+_TWO_TABLES: Final = mutate(insert("Person", name="dan"), insert_edge("Knows", "ann", "bob"))
+# What comes after the weather is calm, and shows what the weather has left.
+WEATHERS: Final[dict[str, list[dict[str, Any]]]] = {
+    **STORMS,
+    "delete-failure-fails-the-write": [
+        {
+            **_TWO_TABLES,
+            "weather": {
+                "rules": [{"action": "answer", "status": 403, "verbs": ["DELETE"], "roles": ["sidecar"], "times": 9}]
+            },
+        }
+    ],
+    "retry-after-lost-answer": [{**_TWO_TABLES, "weather": STORMS["lost-publish-is-a-conflict"][0]["weather"]}],
+    "schema-apply-lock-left-on-withdraw": [
+        {
+            "do": "schema_apply",
+            "source": "node Person {\n  name: String @key\n}\n",
+            "weather": {"rules": [{"action": "answer", "status": 403, "verbs": ["PUT"], "roles": ["sidecar"]}]},
+        },
+        dict(_TWO_TABLES),
+    ],
+}
+
+PLACES: Final[dict[str, Spot]] = {
+    **SPOTS,
+    "sidecar-failure-is-ignored": Spot("insert", "recovery.sidecar_write", ERROR),
+    "publish-per-table": Spot("insert", "graph_publish.before_commit_append", KILL),
+    "lineage-in-a-second-commit": Spot("insert", "graph_publish.before_commit_append", KILL),
+    "delete-failure-fails-the-write": Spot("insert", "recovery.sidecar_delete", ERROR),
+    "unconfirmed-merge-goes-forward": Spot("recovery-merge-unconfirmed", "recovery.sidecar_list", KILL),
+    "rollback-forgets-a-table": BACK,
+    "finished-write-counts-as-rolled-back": Spot("insert", "graph_publish.after_manifest_commit", KILL),
+    "recovery-on-main-for-a-branch": Spot("recovery-branch-write", "recovery.sidecar_list", KILL),
+    "audit-failure-drops-the-sidecar": Spot("recovery-insert", "recovery.record_audit", ERROR),
+    "list-failure-means-none": Spot("recovery-insert", "recovery.sidecar_list", ERROR),
+    "write-ignores-the-schema-lock": Spot("schema-add", "schema_apply.before_staging_write", PAUSE),
+    "branch-delete-leaves-forks-that-block-re-creation": Spot("fork-reclaim", "fork.before_classify", GO_ON),
+    "schema-files-before-manifest": Spot("schema-add", "graph_publish.before_commit_append", KILL),
+    "init-leaves-half-a-graph": Spot("init", "init.after_schema_pg_written", KILL),
+}
+
+TRIALS: Final[Mapping[str, Mapping[str, object]]] = {
+    "cuts": CUTS,
+    "pairs": SCHEDULES,
+    "histories": PLANS,
+    "storms": WEATHERS,
+    "matrix": PLACES,
+}
