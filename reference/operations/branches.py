@@ -32,6 +32,7 @@ from reference.protocol.recovery import heal, pause
 from reference.protocol.schema_lock import refuse_during_schema_apply
 from reference.protocol.sidecars import LEASE_SECONDS, busy
 from reference.protocol.store import GraphStore
+from reference.storage.tables import manifest_file
 
 BRANCH_REF_LENGTH_MAX = 240
 _SEGMENT = re.compile(r"[\w.\-]+")
@@ -100,6 +101,9 @@ def create_branch(store: GraphStore, name: str, source: str | None = None) -> No
     except Conflict:
         drop_fork(store, MANIFEST_DIR, branch)
         raise
+    if store.objects.probe(manifest_file(MANIFEST_DIR, branch, origin.version)) is None:
+        # Suspended between the files of the branch and its ref, this process was taken for dead (`_fork`).
+        raise Conflict(f"branch '{branch}' was made anew meanwhile", code="branch_replaced", hint="retry")
 
 
 def _exists(branch: str) -> Conflict:

@@ -70,11 +70,7 @@ class Policy:
 
 
 def cleanup(
-    store: GraphStore,
-    *,
-    keep_versions: int | None = None,
-    older_than: timedelta | None = None,
-    confirm: bool = False,
+    store: GraphStore, *, keep_versions: int | None = None, older_than: timedelta | None = None, confirm: bool = False
 ) -> list[CleanupStats]:
     """Remove orphaned forks and old versions; without `confirm`, only say what would go."""
     policy = Policy(keep_versions, older_than)

@@ -320,7 +320,5 @@ class _Steps:
 
 def _lost_lease(why: str) -> Conflict:
     return Conflict(
-        f"the schema apply gave up its place, because {why} meanwhile",
-        code="schema_apply_lost_lease",
-        hint="retry",
+        f"the schema apply gave up its place, because {why} meanwhile", code="schema_apply_lost_lease", hint="retry"
     )

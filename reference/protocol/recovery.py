@@ -21,13 +21,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from reference.errors import (
-    CommitConflict,
-    ExpectedVersionMismatch,
-    Internal,
-    NotFound,
-    RowLevelCasContention,
-)
+from reference.errors import CommitConflict, ExpectedVersionMismatch, Internal, NotFound, RowLevelCasContention
 from reference.failpoint import fire
 from reference.format.manifest import ManifestState, TableEntry
 from reference.format.names import table_path

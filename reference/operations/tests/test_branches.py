@@ -160,6 +160,23 @@ def test_files_that_a_cut_deletion_left_do_not_block_the_name(graph: Graph) -> N
     assert ages(graph, "feature")["Eve"] == 3
 
 
+@pytest.mark.requirement("BRA-02")
+def test_whoever_was_taken_for_dead_while_it_made_a_branch_is_told(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process took the files for residue, just before the ref was put."""
+    right = graph.store.tables.fork
+
+    def fork(path: str, source: str | None, version: int, branch: str) -> None:
+        right(path, source, version, branch)
+        graph.store.objects.delete_prefix(f"{path}/tree/{branch}/_versions")
+
+    monkeypatch.setattr(graph.store.tables, "fork", fork)
+    with pytest.raises(Conflict) as refused:
+        graph.branch_create("feat")
+    assert refused.value.code == "branch_replaced"
+
+
 @pytest.mark.requirement("BRA-01", "BRA-18")
 def test_of_two_that_create_one_branch_the_second_destroys_nothing(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
