@@ -21,7 +21,7 @@ from conformance.suites.test_faults_cuts import tried
 from conformance.traces import read_trace, write_trace
 from failpoints.baseline import SetupFailed
 from failpoints.cuts.cell import CellResult
-from failpoints.cuts.cut import Cut, cuts_of, kills_of
+from failpoints.cuts.cut import Cut, cuts_of, described, kills_of
 from failpoints.cuts.show import show_cell, summary, unreached
 from failpoints.cuts.sweep import SweptWriter
 from failpoints.cuts.traces import trace_of
@@ -124,6 +124,17 @@ def test_a_driver_that_goes_past_the_gate_is_told_so(place: Store) -> None:
         pytest.raises(SetupFailed, match="not one request of it came"),
     ):
         SweptWriter.prepared(bench, place, WRITERS["update"], double="none").count()
+
+
+@pytest.mark.s3
+def test_a_cleanup_makes_the_requests_in_every_cell_that_were_counted(place: Store) -> None:
+    """What is put back is new, and a cleanup leaves what is new: a first run on a graph of some age removes more."""
+    with bench_at(place, "reference") as bench:
+        swept = SweptWriter.prepared(bench, place, WRITERS["cleanup"], double="none")
+        counted = [described(each) for each in swept.count()]
+        again = [described(each) for each in swept.count()]
+
+    assert counted == again
 
 
 @pytest.mark.s3
