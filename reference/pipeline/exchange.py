@@ -1,8 +1,8 @@
 """The one shuffle of the pipeline's jobs: tasks scatter blocks over buckets, and each bucket is gathered by one task.
 
-A block is a few numpy arrays, or some rows as Arrow bytes: thousands of rows are one value to Spark. The JVM moves, spills
-and retries blocks, and never looks at a row. Both sides of an exchange may refuse with a typed error, which comes back as
-such, like that of any other task.
+A block is a few numpy arrays, or some rows as Arrow bytes: thousands of rows are one value to Spark. The JVM moves,
+spills and retries blocks, and never looks at a row. Both sides of an exchange may refuse with a typed error, which
+comes back as such, like that of any other task.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def exchange(
 ) -> list[Result]:
     """One task per item, then one per bucket; the results in the order of the buckets.
 
-    `gather` gets the blocks of its bucket in no order, and is called for a bucket that nothing was scattered to as well.
+    `gather` gets the blocks of its bucket in no order, and is called for a bucket that nothing was scattered to as
+    well.
     """
     if not items or not buckets:
         return []
@@ -72,9 +73,10 @@ class _Gather(Generic[Block, Result]):
     gather: Callable[[int, Iterable[Block]], Result]
     attempts: int
 
-    def __call__(self, bucket: int, keyed: Iterator[tuple[int, Any]]) -> Iterator[Any]:
+    def __call__(self, bucket: int, keyed: Iterable[tuple[int, Any]]) -> Iterator[Any]:
+        attempt: Attempt[Iterator[Block], Result] = Attempt(lambda blocks: self.gather(bucket, blocks), self.attempts)
         try:
-            yield Attempt(lambda _: self.gather(bucket, _unrefused(keyed)), self.attempts)(None)
+            yield attempt(_unrefused(keyed))
         except _Refusal as refusal:
             yield refusal.refused
 
@@ -87,7 +89,7 @@ class _Refusal(Exception):
         self.refused = refused
 
 
-def _unrefused(keyed: Iterator[tuple[int, Any]]) -> Iterator[Any]:
+def _unrefused(keyed: Iterable[tuple[int, Any]]) -> Iterator[Any]:
     for _, block in keyed:
         if isinstance(block, Refused):
             raise _Refusal(block)

@@ -1,9 +1,9 @@
 """export: a snapshot as files, sorted by id, written by as many tasks as there are parts.
 
-As JSON lines it is the engine's own export cut into parts: `cat OUT/part-*.jsonl` gives the same bytes [EXP-01, EXP-02].
-As Parquet it is a directory that `load` takes, as `generate` writes it. Ids are sampled, tables are cut into ranges of ids
-of about equal size, and rows go to the task of their range as Arrow bytes. Blobs stay where they are until the task that
-writes them reads them.
+As JSON lines it is the engine's own export cut into parts: `cat OUT/part-*.jsonl` gives the same bytes [EXP-01,
+EXP-02]. As Parquet it is a directory that `load` takes, as `generate` writes it. Ids are sampled, tables are cut into
+ranges of ids of about equal size, and rows go to the task of their range as Arrow bytes. Blobs stay where they are
+until the task that writes them reads them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reference.pipeline.id_order import prefixes, ranges_of
 from reference.pipeline.outputs import Output
 from reference.pipeline.parquet_tables import as_records, record_schema, write_parquet
 from reference.pipeline.pinned import PinnedGraph, PinnedTable, open_pinned
-from reference.pipeline.scans import ROW_ID, ROW_UPDATED_AT, Piece, blob_contents, blob_names, pieces
+from reference.pipeline.scans import ROW_ID, ROW_UPDATED_AT, Piece, blob_contents, blob_names, chosen_fragments, pieces
 from reference.pipeline.tasks import Progress, run_tasks
 from reference.schema.types import Catalog, EdgeType
 
@@ -161,8 +161,7 @@ def _sample(asked: _Asked) -> _Answer:
     with translated(f"the ids of {piece.table.table_key}"):
         if piece.table.row_count > asked.part_rows:
             step = max(1, asked.part_rows // _SAMPLES_PER_PART)
-            for number in piece.fragment_ids:
-                fragment = handle.get_fragment(number)
+            for fragment in chosen_fragments(handle, piece.fragment_ids):
                 places = list(range(step // 2, fragment.count_rows(), step))
                 ids = fragment.take(places, columns=["id"]).column("id") if places else pa.array([], pa.string())
                 found += prefixes(ids).tolist()
@@ -186,6 +185,7 @@ def _planned(
     for key in keys:
         mine = [(each.piece, answer) for each, answer in zip(asked, answers, strict=True) if _key(each) == key]
         table = pinned.tables[key]
+        _refuse_other_columns(pinned.catalog, key, mine[0][1].columns)
         points = _points(sorted(each for _, answer in mine for each in answer.prefixes), table.row_count, part_rows)
         first = mine[0][1]
         versions = frozenset[int]().union(*(answer.versions for _, answer in mine))
@@ -197,6 +197,17 @@ def _planned(
         for number in range(len(points) + 1):
             parts.append(replace(base, name=_file_name(key, number, len(parts), format)))
     return _Plan(format, output, pinned.catalog, tuple(parts), pinned.storage_options), cuts
+
+
+def _refuse_other_columns(catalog: Catalog, table_key: str, columns: Sequence[str]) -> None:
+    """A snapshot from before a schema change has columns that no line of an export has a place for."""
+    if set(columns) != set(catalog.arrow_schema(table_key).names):
+        raise BadRequest(
+            f"'{table_key}' had other columns then than the accepted schema has now",
+            code="snapshot_of_another_schema",
+            details={"table_key": table_key},
+            hint="export a version from after the schema change",
+        )
 
 
 def _key(asked: _Asked) -> str:
@@ -278,13 +289,11 @@ def _write_parquet(plan: _Plan, part: _Part, rows: pa.Table | None) -> tuple[int
         return 0 if rows is None else rows.num_rows, stream.tell()
 
 
-def _chunks(
-    plan: _Plan, part: _Part, rows: pa.Table | None
-) -> Iterator[tuple[pa.Table, dict[str, list[Any]]]]:
+def _chunks(plan: _Plan, part: _Part, rows: pa.Table | None) -> Iterator[tuple[pa.Table, dict[str, list[Any]]]]:
     """The rows a few at a time, each time with the contents of their blobs."""
     if rows is None:
         return
-    handle = open_pinned(part.table, plan.storage_options) if part.blobs else None
+    handle = open_pinned(part.table, plan.storage_options)
     for start in range(0, rows.num_rows, _WRITTEN_AT_ONCE):
         chunk = rows.slice(start, _WRITTEN_AT_ONCE)
         yield chunk, {name: blob_contents(handle, chunk, name, part.foreign_versions) for name in part.blobs}

@@ -5,9 +5,9 @@
     OUT/edges/<Type>/part-00000.parquet     `from` and `to`, perhaps `id`, and the properties
     OUT/truth.json                          what is in it: rows of each table and a checksum of them
 
-Tasks make the rows with numpy and write them with pyarrow; no row crosses the JVM. The same seed and sizes give the same
-rows, however many tasks make them and however they are cut into files. The checksum of a table does not depend on the
-order of its rows: `table_checksum` of a scan or of an export must give it again.
+Tasks make the rows with numpy and write them with pyarrow; no row crosses the JVM. The same seed and sizes give the
+same rows, however many tasks make them and however they are cut into files. The checksum of a table does not depend
+on the order of its rows: `table_checksum` of a scan or of an export must give it again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The types of a generated graph, and how many rows of each there are.
 
-Most rows are plain: people who know each other. A small part carries every rule that a schema can have, so that checking
-has something to do: composite keys, unique values, enums, ranges, patterns, and edges that a source may have only so many
-of. Accounts own things in pairs, because a cardinality with a minimum needs sources that fulfil it.
+Most rows are plain: people who know each other. A small part carries every rule that a schema can have, so that
+checking has something to do: composite keys, unique values, enums, ranges, patterns, and edges that a source may have
+only so many of. Accounts own things in pairs, because a cardinality with a minimum needs sources that fulfil it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Values as 64-bit hashes, column by column: what is compared, joined and summed up in place of the values themselves.
 
-A hash depends on the value alone: not on the chunk it comes in, not on the width of the offsets, not on whether a time is
-a date64 or a timestamp in milliseconds. So a table read from Parquet, from a scan or from an export hashes alike. Text is
-taken eight bytes at a time, many rows at once; nothing is done value by value, long texts aside.
+A hash depends on the value alone: not on the chunk it comes in, not on the width of the offsets, not on whether a
+time is a date64 or a timestamp in milliseconds. So a table read from Parquet, from a scan or from an export hashes
+alike. Text is taken eight bytes at a time, many rows at once; nothing is done value by value, long texts aside.
 
-Two different values share a hash by chance once in 2**64 times. Where a wrong answer would follow from that, callers look
-at the values of what they suspect; content is compared in two lanes, 128 bits together.
+Two different values share a hash by chance once in 2**64 times. Where a wrong answer would follow from that, callers
+look at the values of what they suspect; content is compared in two lanes, 128 bits together.
 """
 
 from __future__ import annotations

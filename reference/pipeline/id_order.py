@@ -33,7 +33,9 @@ def ranges_of(ids: pa.Array | pa.ChunkedArray, points: Sequence[bytes]) -> npt.N
 def _padded(array: pa.Array) -> npt.NDArray[Any]:
     """Texts of few bytes as numpy has them: all of one size, zeros at the end."""
     _, offset_buffer, data_buffer = array.buffers()
-    offsets = np.frombuffer(offset_buffer, dtype=np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    offsets = np.frombuffer(offset_buffer, dtype=np.int32)[array.offset : array.offset + len(array) + 1].astype(
+        np.int64
+    )
     lengths = np.diff(offsets)
     padded = np.zeros((len(array), PREFIX_BYTES), dtype=np.uint8)
     if data_buffer is not None and offsets[-1] > offsets[0]:

@@ -1,8 +1,8 @@
 """Made-up values: every one a function of the seed, the column and the number of its row, and of nothing else.
 
-So any task can make any rows, in any order, and two tasks agree on what the other made: an edge knows the id of a node that
-it never saw. Popularity follows a power law: of n things the one at rank r is chosen in proportion to r ** -(1 - 1/k), where
-k is the `skew`, which gives degrees a tail like that of real graphs.
+So any task can make any rows, in any order, and two tasks agree on what the other made: an edge knows the id of a
+node that it never saw. Popularity follows a power law: of n things the one at rank r is chosen in proportion to r **
+-(1 - 1/k), where k is the `skew`, which gives degrees a tail like that of real graphs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A directory that a job fills: local, or a prefix in a bucket. Tasks write whole files into it.
 
-A file appears whole or not at all, whichever attempt of a task wrote it, and a second attempt replaces the first with the
-same bytes. Reading and writing go through pyarrow, because Spark reaches no S3 store without jars. Secrets travel in the
-pickled value; they are in no repr.
+A file appears whole or not at all, whichever attempt of a task wrote it, and a second attempt replaces the first with
+the same bytes. Reading and writing go through pyarrow, because Spark reaches no S3 store without jars. Secrets travel
+in the pickled value; they are in no repr.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Tables as Parquet files that `load` takes: what the columns are called there, and which types they have.
 
-A file of nodes has the properties, and `id` where the type has no key; a file of edges has `from`, `to`, perhaps `id`, and
-the properties. Types are those of the tables, with one exception: Parquet has no time in milliseconds that Arrow calls
-date64, and pyarrow would write the day alone. So a DateTime is a timestamp in milliseconds there, without a zone, in UTC.
+A file of nodes has the properties, and `id` where the type has no key; a file of edges has `from`, `to`, perhaps
+`id`, and the properties. Types are those of the tables, with one exception: Parquet has no time in milliseconds that
+Arrow calls date64, and pyarrow would write the day alone. So a DateTime is a timestamp in milliseconds there, without
+a zone, in UTC.
 """
 
 from __future__ import annotations

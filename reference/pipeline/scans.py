@@ -1,12 +1,12 @@
 """Pieces of pinned tables for tasks to read: whole fragments, a bounded number of rows at a time.
 
-A piece pickles; credentials are in no repr of it. `_rowid` is Lance's stable row id, and blobs come as descriptors until
-`blob_contents` reads them.
+A piece pickles; credentials are in no repr of it. `_rowid` is Lance's stable row id, and blobs come as descriptors
+until `blob_contents` reads them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,7 @@ from reference.format.export_lines import BlobValue, blob_values
 from reference.pipeline.pinned import PinnedGraph, PinnedTable, open_pinned
 
 if TYPE_CHECKING:
-    from lance import LanceDataset
+    from lance import LanceDataset, LanceFragment
 
 TASK_ROWS: Final = 500_000
 ROW_ID: Final = "_rowid"
@@ -52,8 +52,14 @@ class Piece:
             yield from self.scanner(self.open(), columns, batch_size=rows).to_batches()
 
     def scanner(self, handle: LanceDataset, columns: Iterable[str], **options: Any) -> Any:
-        fragments = [handle.get_fragment(number) for number in self.fragment_ids]
+        fragments = chosen_fragments(handle, self.fragment_ids)
         return handle.scanner(columns=list(columns), fragments=fragments, **options)
+
+
+def chosen_fragments(handle: LanceDataset, numbers: Sequence[int]) -> list[LanceFragment]:
+    """Fragments of a version, by number, in that order."""
+    by_number = {int(fragment.fragment_id): fragment for fragment in handle.get_fragments()}
+    return [by_number[number] for number in numbers]
 
 
 def pieces(graph: PinnedGraph, table_key: str, *, rows: int = TASK_ROWS) -> list[Piece]:
@@ -67,9 +73,7 @@ def pieces(graph: PinnedGraph, table_key: str, *, rows: int = TASK_ROWS) -> list
     return [Piece(table, numbers[start : start + at_once], graph.storage_options) for start in starts]
 
 
-def blob_contents(
-    handle: LanceDataset, rows: pa.Table, name: str, foreign_versions: frozenset[int]
-) -> list[BlobValue]:
+def blob_contents(handle: LanceDataset, rows: pa.Table, name: str, foreign_versions: frozenset[int]) -> list[BlobValue]:
     """The blobs of some rows, which were read with their row ids and the versions that wrote them.
 
     OmniGraph 0.8 writes a null blob as what Lance now writes for an empty one. The driver knows which versions are not

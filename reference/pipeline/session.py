@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -64,7 +65,9 @@ def spark_session(master: str | None = None) -> SparkSession:
     builder = SparkSession.builder.master(where).appName("omniref pipeline")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with _quiet_start():
+    with _quiet_start(), warnings.catch_warnings():
+        # Lance warns of every fork. Spark forks here only to become Java.
+        warnings.filterwarnings("ignore", message="lance is not fork-safe")
         session: SparkSession = builder.getOrCreate()
     return session
 
