@@ -97,7 +97,13 @@ def run_tasks(
 
 def collected(rdd: RDD[Any], stage: str, tasks: int, progress: Progress | None) -> list[Any]:
     """Everything that an RDD holds, with the stage's bar moving meanwhile."""
-    context = rdd.context
+    return watched(rdd.context, stage, tasks, rdd.collect, progress)
+
+
+def watched(
+    context: SparkContext, stage: str, tasks: int, action: Callable[[], list[Any]], progress: Progress | None
+) -> list[Any]:
+    """What a Spark action returns, with the stage's bar moving meanwhile. An interruption cancels its jobs."""
     group = f"{stage} {ULID()}"
     found: list[Any] = []
     failures: list[BaseException] = []
@@ -105,7 +111,7 @@ def collected(rdd: RDD[Any], stage: str, tasks: int, progress: Progress | None) 
     def run() -> None:
         try:
             context.setJobGroup(group, stage, interruptOnCancel=True)
-            found.extend(rdd.collect())
+            found.extend(action())
         except BaseException as error:
             failures.append(error)
 
