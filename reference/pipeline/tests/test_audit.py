@@ -92,7 +92,8 @@ def test_a_sound_graph_with_branches_is_sound(spark: SparkSession, tmp_path: Pat
     assert report.checked == forgery.audit().checked
 
     fork = forgery.table("edge:Knows", "child")
-    lance.write_dataset(pa.Table.from_pylist([{"id": "k9", "src": "x", "dst": "ann"}], schema=fork.schema), fork, mode="append")
+    lost = pa.Table.from_pylist([{"id": "k9", "src": "x", "dst": "ann"}], schema=fork.schema)
+    lance.write_dataset(lost, fork, mode="append")
     head = forgery.table("edge:Knows", "child").version
     forgery.manifest("child").update(
         {"table_version": str(head), "object_id": f"'edge:Knows${head:020d}'", "row_count": "row_count + 1"},
