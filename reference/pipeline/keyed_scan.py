@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reference.operations.changeset import HowToStage
-from reference.pipeline.keys import Bucket, Finding
+from reference.pipeline.buckets import Bucket, Finding
 from reference.pipeline.scan import CommittedItem, PieceItem, PieceReport, ScanTask
 from reference.pipeline.tasks import Progress, Refused, attempts_max, opened, watched
 from reference.schema.types import Catalog

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from reference.errors import OmniError, StorageError
 from reference.format.records import TableRecords
 from reference.operations.validate import Violation, _values
+from reference.pipeline.buckets import Keys
 from reference.pipeline.inputs import Piece, Place, count_lines, named_types, read_json
 from reference.pipeline.keys import Block, CommittedNeeds, committed_blocks, input_blocks, split
 from reference.pipeline.parse import parse_piece, raw_records, scan
@@ -212,10 +213,10 @@ def scan_committed(item: CommittedItem) -> Iterator[tuple[int, Block]]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Records of one table to be looked at: by their numbers, or by the values of a column."""
+    """Records of one table to be looked at: by their numbers, or by the values of a column or the hashes of those."""
 
     positions: tuple[int, ...] = ()
-    columns: Mapping[str, pa.Array] = field(default_factory=dict)
+    columns: Mapping[str, pa.Array | Keys] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,11 @@ def fetch_rows(item: FetchItem) -> dict[str, TableRecords]:
         records = _without(records, item.excluded)
         chosen = np.isin(records.positions, np.array(wanted.positions, dtype=np.int64))
         for column, values in wanted.columns.items():
-            chosen |= pc.is_in(records.table[column], value_set=values).to_numpy()
+            texts = records.table[column]
+            if isinstance(values, Keys):
+                chosen |= Keys.of_texts(texts).found_in(values)
+            else:
+                chosen |= pc.is_in(texts, value_set=values).to_numpy()
         if chosen.any():
             rows = records.table.filter(pa.array(chosen))
             found[key] = TableRecords(rows, records.positions[chosen], records.explicit[chosen])

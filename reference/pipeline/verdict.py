@@ -29,7 +29,18 @@ from reference.operations.validate import (
     _Scope,
     _unique_violation,
 )
-from reference.pipeline.keys import SIDES, Counted, Existing, Finding, Missing, Replaced, Shared, Side, Twice
+from reference.pipeline.buckets import (
+    Counted,
+    Existing,
+    Finding,
+    Keys,
+    Missing,
+    Replaced,
+    Shared,
+    Stranded,
+    Twice,
+)
+from reference.pipeline.keys import SIDES, Side
 from reference.pipeline.rejections import CARDINALITY, ENDPOINT, EXISTS, TWICE, UNIQUE, Rejection
 from reference.pipeline.scan import Wanted, rejection_of
 from reference.protocol.manifests import Snapshot
@@ -77,25 +88,45 @@ class Judge:
             *self._twice(by_kind[Twice]),
             *self._existing(by_kind[Existing]),
             *self._shared(by_kind[Shared]),
-            *self._dangling([each for each in by_kind[Missing] if not each.is_stranded]),
-            *self._stranded([each for each in by_kind[Missing] if each.is_stranded]),
+            *self._dangling(by_kind[Missing]),
+            *self._stranded(by_kind[Stranded]),
             *self._counted(by_kind[Counted], former),
         ]
         return Verdict(rejections, {key: pa.concat_arrays(parts) for key, parts in replaced.items()})
 
+    def _ids_at(self, found: Sequence[tuple[str, Sequence[int]]]) -> dict[tuple[str, int], str]:
+        """The ids of some records, by table and number."""
+        wanted: dict[str, set[int]] = defaultdict(set)
+        for key, positions in found:
+            wanted[key] |= set(positions)
+        if not wanted:
+            return {}
+        rows = self.fetch({key: Wanted(tuple(sorted(positions))) for key, positions in wanted.items()})
+        return {
+            (key, position): row_id
+            for key, records in rows.items()
+            for position, row_id in zip(records.positions.tolist(), records.table["id"].to_pylist(), strict=True)
+        }
+
     def _twice(self, found: Sequence[Twice]) -> Iterator[Rejection]:
+        ids = self._ids_at([(each.table_key, each.positions) for each in found])
         for each in found:
-            first, key, value = each.positions[0], each.table_key, each.value
-            for position in each.positions[1:]:
-                message = f"record {position}: {key} {shown(value)} is in record {first} too"
-                error = _refusal(message, "unique_violation", key, value, position)
-                yield Rejection.of(error, (TWICE, self.firsts[key], position), position)
+            firsts: dict[str, int] = {}
+            for position in each.positions:
+                key, value = each.table_key, ids[each.table_key, position]
+                first = firsts.setdefault(value, position)
+                if first != position:
+                    message = f"record {position}: {key} {shown(value)} is in record {first} too"
+                    error = _refusal(message, "unique_violation", key, value, position)
+                    yield Rejection.of(error, (TWICE, self.firsts[key], position), position)
 
     def _existing(self, found: Sequence[Existing]) -> Iterator[Rejection]:
+        ids = self._ids_at([(each.table_key, [each.position]) for each in found])
         for each in found:
-            message = f"record {each.position}: {each.table_key} {shown(each.value)} is there already"
-            error = _refusal(message, "row_exists", each.table_key, each.value, each.position)
-            yield Rejection.of(error, (EXISTS, self.firsts[each.table_key], each.order), each.position)
+            key, value = each.table_key, ids[each.table_key, each.position]
+            message = f"record {each.position}: {key} {shown(value)} is there already"
+            error = _refusal(message, "row_exists", key, value, each.position)
+            yield Rejection.of(error, (EXISTS, self.firsts[key], each.order), each.position)
 
     # -- unique -------------------------------------------------------------------------------------------------------
 
@@ -139,20 +170,23 @@ class Judge:
     # -- endpoints ----------------------------------------------------------------------------------------------------
 
     def _dangling(self, found: Sequence[Missing]) -> Iterator[Rejection]:
-        absent = _joined(found)
-        wanted: dict[str, dict[str, pa.Array]] = defaultdict(dict)
-        for (key, side), values in absent.items():
-            wanted[key][side] = values
-        rows = self.fetch({key: Wanted(columns=columns) for key, columns in wanted.items()}) if wanted else {}
-        for (key, side), values in absent.items():
-            records, missing = rows[key], set(values.to_pylist())
-            ends = zip(records.positions.tolist(), *_columns(records.table, "id", side), strict=True)
-            for position, row_id, end in ends:
-                if end in missing:
+        absent: dict[str, dict[Side, list[Keys]]] = defaultdict(lambda: defaultdict(list))
+        for each in found:
+            absent[each.table_key][each.side].append(each.keys)
+        keys = {key: {side: Keys.of(parts) for side, parts in sides.items()} for key, sides in absent.items()}
+        wanted = {key: Wanted(columns={str(side): each for side, each in sides.items()}) for key, sides in keys.items()}
+        rows = self.fetch(wanted) if wanted else {}
+        for key, sides in keys.items():
+            for side, missing in sides.items():
+                records = rows[key]
+                wrong = Keys.of_texts(records.table[side]).found_in(missing)
+                table = records.table.filter(pa.array(wrong))
+                ends = zip(records.positions[wrong].tolist(), *_columns(table, "id", side), strict=True)
+                for position, row_id, end in ends:
                     violation, order = self._orphan(key, side, row_id, end)
                     yield rejection_of(violation, (*order, 0, *self._edge_order(key, side), position), position)
 
-    def _stranded(self, found: Sequence[Missing]) -> Iterator[Rejection]:
+    def _stranded(self, found: Sequence[Stranded]) -> Iterator[Rejection]:
         """Committed edges whose node an overwrite drops: no record is at fault, so none can be left out for it."""
         reported: set[tuple[str, str, str]] = set()
         for (key, side), values in sorted(_joined(found).items(), key=lambda each: SIDES.index(each[0][1])):
@@ -239,7 +273,7 @@ def _columns(rows: pa.Table, *names: str) -> list[list[Any]]:
     return [rows[name].to_pylist() for name in names]
 
 
-def _joined(found: Sequence[Missing]) -> dict[tuple[str, Side], pa.Array]:
+def _joined(found: Sequence[Stranded]) -> dict[tuple[str, Side], pa.Array]:
     parts: dict[tuple[str, Side], list[pa.Array]] = defaultdict(list)
     for each in found:
         parts[each.table_key, each.side].append(each.values)
