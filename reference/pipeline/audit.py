@@ -9,10 +9,11 @@ billion nodes, one such end in twenty billion.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from conformance.audit import AuditReport, GraphUnreadable, InvalidUri
 from conformance.audit import audit as audit_format
@@ -21,6 +22,7 @@ from conformance.audit.findings import Findings
 from conformance.audit.manifest import Entry, Manifest
 from conformance.audit.names import storage_path
 from conformance.audit.pins import Pins, Storage
+from conformance.audit.render import verdict
 from conformance.audit.rows import has_cardinality
 from conformance.audit.rules import can_be_unique, merged
 from conformance.audit.schema import Catalog, TableType, is_blob
@@ -224,3 +226,15 @@ class _Plan:
             TablePiece(storage, uri, tuple(numbers[start : start + at_once]), columns, root.storage_options)
             for start in range(0, len(numbers), at_once)
         ]
+
+
+def report_json(report: AuditReport) -> dict[str, Any]:
+    """A report as `touchstone audit --json` prints it."""
+    body: dict[str, Any] = json.loads(json.dumps(report.to_json(), ensure_ascii=False, default=str))
+    return body
+
+
+def report_lines(report: AuditReport) -> list[str]:
+    """A report for people, after its findings: the verdict, and what was looked at."""
+    checked = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in report.checked.items())
+    return [verdict(report), f"checked: {checked}"]
