@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from reference.cli import pipeline, reading, writing
+from reference.cli import pipeline, pipeline_jobs, reading, writing
 from reference.cli.output import EXIT_CODES, EXIT_INTERRUPTED, json_line, note, report, stdout_failed, unexpected, write
 from reference.errors import OmniError, StorageError
 
@@ -108,6 +108,11 @@ app.add_typer(schema, name="schema")
 spark = group("Load, check and look at graphs of any size, on Spark.")
 add(spark, "load", pipeline.load)
 add(spark, "clean", pipeline.clean)
+add(spark, "export", pipeline_jobs.export)
+add(spark, "diff", pipeline_jobs.diff)
+add(spark, "audit", pipeline_jobs.audit)
+add(spark, "generate", pipeline_jobs.generate)
+add(spark, "history", pipeline_jobs.history)
 app.add_typer(spark, name="pipeline")
 
 

@@ -1,5 +1,7 @@
-"""`omniref pipeline load` and `clean`: the commands that write to a graph with Spark. Nothing of Spark is imported before
-one of them runs."""
+"""`omniref pipeline load` and `clean`: the commands that write to a graph with Spark.
+
+Nothing of Spark is imported before one of them runs.
+"""
 
 from __future__ import annotations
 

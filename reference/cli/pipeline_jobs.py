@@ -1,7 +1,7 @@
 """`omniref pipeline`: the jobs on Spark that read, and the one that makes graphs up. Loading is in `pipeline.py`.
 
-Each command starts a Spark session, runs one job with a bar for each of its stages, and ends with tables: what came of it,
-and what the stages took. Nothing of Spark is imported before a command runs.
+Each command starts a Spark session, runs one job with a bar for each of its stages, and ends with tables: what came
+of it, and what the stages took. Nothing of Spark is imported before a command runs.
 """
 
 from __future__ import annotations

@@ -60,12 +60,14 @@ def parse_piece(place: Place, piece: Piece, catalog: Catalog) -> Parsed:
     return _typed([Raw(0, line) for line in lines], piece.first, catalog)
 
 
-def raw_records(place: Place, piece: Piece, catalog: Catalog) -> list[Raw]:
-    """The records of a piece as they are written, for those who must show one."""
+def raw_records(place: Place, piece: Piece, catalog: Catalog, indices: Sequence[int]) -> dict[int, Raw]:
+    """Some records of a piece as they are written, by their place in it, for those who must show them."""
     if piece.file.form == "json":
-        return scan(read_json(place, piece)[0])
-    rows = read_rows(place, piece)
-    return _record_texts(piece, rows) if piece.file.form == "records" else _row_texts(_owner(piece, catalog), rows)
+        raws = scan(read_json(place, piece)[0])
+        return {index: raws[index] for index in indices}
+    rows = read_rows(place, piece).take(list(indices))
+    texts = _record_texts(piece, rows) if piece.file.form == "records" else _row_texts(_owner(piece, catalog), rows)
+    return dict(zip(indices, texts, strict=True))
 
 
 def scan(data: bytes) -> list[Raw]:
@@ -112,7 +114,7 @@ def _typed(raws: Sequence[Raw], first: int, catalog: Catalog) -> Parsed:
             _reject(
                 parsed, BadRequest(message, code=raw.refusal.code, details={"record": first + index}), first + index
             )
-    parsed.is_malformed = found.record_count != len(good)
+    parsed.is_malformed |= found.record_count != len(good)
     numbers = np.array(good, dtype=np.int64) + first
     if not parsed.is_malformed:
         parsed.tables = {

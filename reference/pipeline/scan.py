@@ -264,16 +264,15 @@ class TextItem:
 
 def fetch_texts(item: TextItem) -> dict[int, Found]:
     """Rejected records as they are written, with their lines and bytes in a JSON file."""
-    raws = raw_records(item.place, item.piece, item.catalog)
+    chosen = [position - item.piece.first for position in item.positions[:REJECTED_PER_PIECE_MAX]]
+    raws = raw_records(item.place, item.piece, item.catalog, chosen)
     is_json = item.piece.file.form == "json"
     data, start = read_json(item.place, item.piece) if is_json else (b"", 0)
     found = {}
-    for position in item.positions:
-        index = position - item.piece.first
-        if not 0 <= index < len(raws):
-            continue
-        raw = raws[index]
+    for index, raw in raws.items():
         line = item.piece.first_line + data.count(b"\n", 0, raw.offset) if is_json else None
         text = raw.text.decode(errors="backslashreplace").rstrip("\r\n")
-        found[position] = Found(item.piece.file.path, line, start + raw.offset if is_json else None, text)
+        found[item.piece.first + index] = Found(
+            item.piece.file.path, line, start + raw.offset if is_json else None, text
+        )
     return found

@@ -1,7 +1,7 @@
 """The pipeline without Spark: the same tasks on the same items, one after the other in this process.
 
-Everything that Spark would carry is pickled and unpickled on its way, so what cannot travel fails here too. This is what
-lets a property be tried on hundreds of inputs; that Spark itself carries it is shown by the tests that use a session.
+Everything that Spark would carry is pickled and unpickled on its way, so what cannot travel fails here too. This is
+what lets a property be tried on hundreds of inputs; that Spark itself carries it is shown by tests that use a session.
 """
 
 from __future__ import annotations
