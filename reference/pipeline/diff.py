@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow.compute as pc
 
 from reference.errors import BadRequest, NotFound
+from reference.format.export_lines import row_json
 from reference.format.names import branch_label, parse_table_key
 from reference.operations.merge_rows import is_one_history, rows_by_id
-from reference.pipeline.diff_rows import OPS, Part, Shared, Side, compare, read_part
+from reference.operations.reading import open_entry
+from reference.pipeline.diff_rows import OPS, Example, Pairs, Part, Shared, Side, compare, read_part
 from reference.pipeline.exchange import exchange
 from reference.pipeline.pinned import PinnedGraph, PinnedTable, pin_snapshot
-from reference.pipeline.scans import ROW_UPDATED_AT, TASK_ROWS, Piece, blob_names, pieces
+from reference.pipeline.scans import ROW_UPDATED_AT, TASK_ROWS, Piece, blob_names, chosen_fragments, pieces
 from reference.pipeline.tasks import Progress, run_tasks
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 SAMPLES: Final = 5
 BUCKET_ROWS: Final = 1_000_000
 BUCKETS_MIN: Final = 2
+# Of fragments that both sides have only row numbers are read, and the few rows that changed.
+PAIRED_ROWS: Final = 1_500_000
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ def diff(
     sides = _Sides(graph, older, newer, compared)
     parts = [part for key in compared for part in sides.parts(key)]
     blob_versions = _foreign_versions(spark, sides, parts, progress)
-    buckets = max(BUCKETS_MIN, -(-sum(part.rows for part in parts) // BUCKET_ROWS))
+    buckets = max(BUCKETS_MIN, -(-sum(map(_rows, parts)) // BUCKET_ROWS))
     answers = exchange(
         spark,
         "comparing rows",
@@ -124,10 +128,10 @@ def diff(
         progress=progress,
     )
     found = {key: dict.fromkeys(OPS, 0) for key in compared}
-    named: dict[tuple[str, str], list[str]] = {}
+    named: dict[tuple[str, str], list[Example]] = {}
     for each in (change for answer in answers for change in answer):
         found[each.table_key][each.op] += each.count
-        named.setdefault((each.table_key, each.op), []).extend(each.first_ids)
+        named.setdefault((each.table_key, each.op), []).extend(each.first)
     shown = {key: sides.samples(key, named, samples) for key in compared}
     return GraphDiff(older, newer, tuple(TableDiff(key, found[key], shown[key]) for key in compared), tuple(unread))
 
@@ -137,22 +141,22 @@ def _is_same(older: TableEntry | None, newer: TableEntry | None) -> bool:
 
 
 def _foreign_versions(
-    spark: SparkSession, sides: _Sides, parts: Sequence[Part], progress: Progress | None
+    spark: SparkSession, sides: _Sides, parts: Sequence[Part | Pairs], progress: Progress | None
 ) -> dict[str, frozenset[int]]:
     """For tables with blobs, the versions that another engine wrote: it spells a null blob like an empty one."""
-    asked = [part for part in parts if sides.has_blobs(part)]
+    asked = [piece for part in parts for piece in part.pieces.values() if sides.blobs(piece.table)]
     answers = run_tasks(spark, "who wrote the blobs", asked, _written_at, progress=progress)
     found: dict[str, set[int]] = {}
-    for part, versions in zip(asked, answers, strict=True):
-        table = part.piece.table
+    for piece, versions in zip(asked, answers, strict=True):
+        table = piece.table
         ours = sides.graph.store.tables.is_ours
         foreign = {version for version in versions if not ours(table.path, table.branch, version)}
         found.setdefault(table.table_key, set()).update(foreign)
     return {key: frozenset(versions) for key, versions in found.items()}
 
 
-def _written_at(part: Part) -> frozenset[int]:
-    return frozenset(pc.unique(part.piece.read([ROW_UPDATED_AT])[ROW_UPDATED_AT]).to_pylist())
+def _written_at(piece: Piece) -> frozenset[int]:
+    return frozenset(pc.unique(piece.read([ROW_UPDATED_AT])[ROW_UPDATED_AT]).to_pylist())
 
 
 @dataclass
@@ -170,7 +174,7 @@ class _Sides:
             entries = {key: entry for key, entry in snapshot.entries.items() if key in self.compared}
             self.pinned[side] = pin_snapshot(self.graph.store, replace(snapshot, entries=entries), self.graph.catalog)
 
-    def parts(self, key: str) -> Iterator[Part]:
+    def parts(self, key: str) -> Iterator[Part | Pairs]:
         """What has to be read of a table, on both sides."""
         older, newer = self.older.entries.get(key), self.newer.entries.get(key)
         if older is None or newer is None or not is_one_history(self.graph.store, older, newer):
@@ -178,28 +182,28 @@ class _Sides:
             ids_only = older is None or newer is None
             for side in Side:
                 if key in self.pinned[side].tables:
-                    for piece in pieces(self.pinned[side], key):
-                        yield Part(side, piece, rows=_rows(piece), ids_only=ids_only)
+                    yield from (Part(side, piece, ids_only=ids_only) for piece in pieces(self.pinned[side], key))
             return
         fragments = {side: self._fragments(side, key) for side in Side}
         for side, other in ((Side.OLDER, Side.NEWER), (Side.NEWER, Side.OLDER)):
-            yield from self._changed(key, side, fragments[side], fragments[other], self.pinned[other].tables[key])
+            alone = sorted(number for data, (number, _) in fragments[side].items() if data not in fragments[other])
+            for piece in self._pieces(side, key, alone, TASK_ROWS):
+                yield Part(side, piece, in_one_history=True)
+        before, after = fragments[Side.OLDER], fragments[Side.NEWER]
+        paired = [data for data in before if data in after and before[data][1] != after[data][1]]
+        older_pieces, newer_pieces = (
+            self._pieces(side, key, [fragments[side][data][0] for data in paired], PAIRED_ROWS) for side in Side
+        )
+        yield from (Pairs(one, other) for one, other in zip(older_pieces, newer_pieces, strict=True))
 
-    def _changed(
-        self, key: str, side: Side, mine: Mapping[str, Any], theirs: Mapping[str, Any], other: PinnedTable
-    ) -> Iterator[Part]:
-        """The fragments that the other side does not have, and those of which it has other rows."""
+    def _pieces(self, side: Side, key: str, numbers: Sequence[int], rows: int) -> list[Piece]:
+        """Some fragments of a table, as many at once as have about so many rows in the older state."""
         pinned = self.pinned[side]
+        size = self.pinned[Side.OLDER].tables[key]
+        at_once = max(1, rows * len(size.fragment_ids) // max(1, size.row_count))
+        starts = range(0, len(numbers), at_once)
         table = pinned.tables[key]
-        alone = sorted(number for data, (number, _) in mine.items() if data not in theirs)
-        for start in range(0, len(alone), at_once := _at_once(table)):
-            piece = Piece(table, tuple(alone[start : start + at_once]), pinned.storage_options)
-            yield Part(side, piece, rows=_rows(piece), in_one_history=True)
-        for data, (number, deletions) in mine.items():
-            if data in theirs and theirs[data][1] != deletions:
-                piece = Piece(table, (number,), pinned.storage_options)
-                against = Piece(other, (theirs[data][0],), pinned.storage_options)
-                yield Part(side, piece, rows=_rows(piece), in_one_history=True, against=against)
+        return [Piece(table, tuple(numbers[start : start + at_once]), pinned.storage_options) for start in starts]
 
     def _fragments(self, side: Side, key: str) -> dict[str, tuple[int, str]]:
         """The fragments of a table by the files that hold their rows, each with its number and its deletions."""
@@ -215,33 +219,44 @@ class _Sides:
             found[data] = (int(fragment.fragment_id), repr([deletions.get(name) for name in ("read_version", "id")]))
         return found
 
-    def has_blobs(self, part: Part) -> bool:
-        table = part.piece.table
-        return bool(blob_names(self.graph.store.tables.open(table.path, table.branch, table.version)))
+    def blobs(self, table: PinnedTable) -> list[str]:
+        return blob_names(self.graph.store.tables.open(table.path, table.branch, table.version))
 
     def samples(
-        self, key: str, named: Mapping[tuple[str, str], list[str]], count: int
+        self, key: str, named: Mapping[tuple[str, str], list[Example]], count: int
     ) -> dict[str, tuple[dict[str, Any], ...]]:
         """Some changed rows with their values: before, after, or both."""
         shown: dict[str, tuple[dict[str, Any], ...]] = {}
         for op in OPS:
-            ids = sorted(named.get((key, op), []), key=str.encode)[:count]
-            before = {} if op == "insert" else self._rows_of(self.older, key, ids)
-            after = {} if op == "delete" else self._rows_of(self.newer, key, ids)
+            first = sorted(named.get((key, op), []), key=lambda example: example.row_id.encode())[:count]
+            before, after = (self._rows_of(side, key, first) for side in Side)
+            ids = [example.row_id for example in first]
             shown[op] = tuple({"id": each, "before": before.get(each), "after": after.get(each)} for each in ids)
         return shown
 
-    def _rows_of(self, snapshot: Snapshot, key: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        if not ids:
+    def _rows_of(self, side: Side, key: str, examples: Sequence[Example]) -> dict[str, dict[str, Any]]:
+        """The rows of one side, from where they were found. Blobs are read as the engine reads them, by id."""
+        found = [example for example in examples if side in example.places]
+        if not found:
             return {}
-        found = rows_by_id(self.graph.store, snapshot.entries[key], frozenset(ids))
-        return {row["id"]: row for row in found.to_json()}
+        entry = (self.older if side is Side.OLDER else self.newer).entries[key]
+        table = self.pinned[side].tables[key]
+        if self.blobs(table):
+            rows = rows_by_id(self.graph.store, entry, frozenset(example.row_id for example in found)).to_json()
+        else:
+            handle = open_entry(self.graph.store, entry)
+            rows = [row for example in found for row in _row_at(handle, example.places[side])]
+        return {row["id"]: row for row in rows}
 
 
-def _at_once(table: PinnedTable) -> int:
-    return max(1, TASK_ROWS * len(table.fragment_ids) // max(1, table.row_count))
+def _row_at(handle: Any, place: int) -> list[dict[str, Any]]:
+    (fragment,) = chosen_fragments(handle, [place >> 32])
+    return row_json(fragment.take([place & 0xFFFFFFFF], columns=list(handle.schema.names)))
 
 
-def _rows(piece: Piece) -> int:
-    """About how many rows a piece has."""
+def _rows(part: Part | Pairs) -> int:
+    """About how many rows a part sends; of paired fragments few have changed."""
+    if isinstance(part, Pairs):
+        return 0
+    piece = part.piece
     return piece.table.row_count * len(piece.fragment_ids) // max(1, len(piece.table.fragment_ids))

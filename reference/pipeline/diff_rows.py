@@ -27,6 +27,10 @@ _CONTENT: Final = b"\x00content"
 _REFERENCE: Final = b"\x01reference"
 
 
+# The number of a fragment, shifted by 32 bits, and the number of a row among the live ones of the fragment.
+Places = npt.NDArray[np.uint64]
+
+
 class Side(IntEnum):
     """Which of two states a row is of."""
 
@@ -36,14 +40,28 @@ class Side(IntEnum):
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of one side. With `against`, only those that this fragment of the other side, of the same files, lacks."""
+    """Fragments that only one side has."""
 
     side: Side
     piece: Piece
-    rows: int
     ids_only: bool = False
     in_one_history: bool = False
-    against: Piece | None = None
+
+    @property
+    def pieces(self) -> dict[Side, Piece]:
+        return {self.side: self.piece}
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Fragments that both sides have, number by number, in the same files and with other rows deleted."""
+
+    older: Piece
+    newer: Piece
+
+    @property
+    def pieces(self) -> dict[Side, Piece]:
+        return {Side.OLDER: self.older, Side.NEWER: self.newer}
 
 
 @dataclass(frozen=True)
@@ -56,7 +74,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class Sent:
-    """Rows of one side of one table that belong to one bucket. A version of 0 is none."""
+    """Rows of one side of one table that belong to one bucket. A version of 0 is none; a place is where a row is."""
 
     table_key: str
     side: Side
@@ -64,6 +82,15 @@ class Sent:
     hashes: Hashes
     contents: tuple[Hashes, Hashes]
     versions: npt.NDArray[np.uint64]
+    places: Places
+
+
+@dataclass(frozen=True)
+class Example:
+    """A changed row: its id, and where it is on the sides that have it."""
+
+    row_id: str
+    places: Mapping[Side, int]
 
 
 @dataclass(frozen=True)
@@ -73,87 +100,150 @@ class Changed:
     table_key: str
     op: str
     count: int
-    first_ids: tuple[str, ...]
+    first: tuple[Example, ...]
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def read_part(shared: Shared, part: Part) -> Iterator[tuple[int, Sent]]:
-    """The rows of a part, each to the bucket of its id."""
+def read_part(shared: Shared, part: Part | Pairs) -> Iterator[tuple[int, Sent]]:
+    """The rows of a part that may differ, each to the bucket of its id."""
     from reference.storage.tables import translated
 
-    with translated(f"the rows of {part.piece.table.table_key}"):
-        rows, contents = _read(part, shared)
-    if not rows.num_rows:
-        return
-    ids = rows["id"].combine_chunks()
-    hashes = column_hashes(ids)
-    versions = np.zeros(len(ids), dtype=np.uint64)
-    if part.in_one_history and ROW_UPDATED_AT in rows.column_names:
-        versions = rows[ROW_UPDATED_AT].to_numpy().astype(np.uint64)
+    for side, piece in part.pieces.items():
+        key = piece.table.table_key
+        with translated(f"the rows of {key}"):
+            handle = piece.open()
+            if isinstance(part, Part):
+                rows, places = _all_rows(handle, piece, _columns(handle, part), ids_only=part.ids_only)
+            else:
+                rows, places = _rows_of_one_side(handle, part, side)
+            if rows.num_rows:
+                foreign = shared.foreign_versions.get(key, frozenset())
+                contents = _contents(handle, rows, foreign, ids_only=isinstance(part, Part) and part.ids_only)
+                versions = _versions(rows, known=isinstance(part, Part) and part.in_one_history)
+                yield from _sent(shared, Rows(key, side, rows["id"].combine_chunks(), contents, versions, places))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one side, as hashes, before they are shared out."""
+
+    table_key: str
+    side: Side
+    ids: Any
+    contents: tuple[Hashes, Hashes]
+    versions: npt.NDArray[np.uint64]
+    places: Places
+
+
+def _sent(shared: Shared, rows: Rows) -> Iterator[tuple[int, Sent]]:
+    hashes = column_hashes(rows.ids)
     owners = (hashes % np.uint64(shared.buckets)).astype(np.int64)
     for bucket in range(shared.buckets):
         mine = np.flatnonzero(owners == bucket)
         if len(mine):
+            one, two = rows.contents
             yield (
                 bucket,
                 Sent(
-                    part.piece.table.table_key,
-                    part.side,
-                    ids.take(pa.array(mine)),
+                    rows.table_key,
+                    rows.side,
+                    rows.ids.take(pa.array(mine)),
                     hashes[mine],
-                    (contents[0][mine], contents[1][mine]),
-                    versions[mine],
+                    (one[mine], two[mine]),
+                    rows.versions[mine],
+                    rows.places[mine],
                 ),
             )
 
 
-def _read(part: Part, shared: Shared) -> tuple[pa.Table, tuple[Hashes, Hashes]]:
-    """The rows of a part, and two hashes of the content of each."""
-    handle = part.piece.open()
+def _columns(handle: Any, part: Part) -> list[str]:
     if part.ids_only:
-        rows = part.piece.read(["id"], handle=handle)
+        return ["id"]
+    needs_versions = part.in_one_history or bool(blob_names(handle))
+    return [*handle.schema.names, *([ROW_UPDATED_AT] if needs_versions else [])]
+
+
+def _all_rows(handle: Any, piece: Piece, columns: list[str], *, ids_only: bool) -> tuple[pa.Table, Places]:
+    with_row_id = not ids_only and bool(blob_names(handle))
+    tables, places = [], []
+    for number in piece.fragment_ids:
+        tables.append(piece.of(number).read(columns, handle=handle, with_row_id=with_row_id))
+        places.append(_place(number, np.arange(tables[-1].num_rows, dtype=np.uint64)))
+    return pa.concat_tables(tables), np.concatenate(places)
+
+
+def _rows_of_one_side(handle: Any, pairs: Pairs, side: Side) -> tuple[pa.Table, Places]:
+    """Of fragments with the same files on both sides, the rows that the other side has deleted."""
+    mine, other = (pairs.older, pairs.newer) if side is Side.OLDER else (pairs.newer, pairs.older)
+    there = other.open()
+    has_blobs = bool(blob_names(handle))
+    tables, places = [], []
+    for number, number_there in zip(mine.fragment_ids, other.fragment_ids, strict=True):
+        positions = _positions(mine.of(number), handle, other.of(number_there), there)
+        if not len(positions):
+            continue
+        places.append(_place(number, positions.astype(np.uint64)))
+        (fragment,) = chosen_fragments(handle, [number])
+        if has_blobs or len(positions) > _TAKEN_SHARE_MAX * fragment.physical_rows:
+            extra = [ROW_UPDATED_AT] if has_blobs else []
+            rows = mine.of(number).read([*handle.schema.names, *extra], handle=handle, with_row_id=has_blobs)
+            tables.append(rows.take(pa.array(positions)))
+        else:
+            tables.append(fragment.take(positions.tolist(), columns=list(handle.schema.names)))
+    if not tables:
+        return handle.schema.empty_table().select([]), np.empty(0, np.uint64)
+    return pa.concat_tables(tables), np.concatenate(places)
+
+
+def _positions(mine: Piece, handle: Any, other: Piece, there: Any) -> npt.NDArray[np.int64]:
+    """Which of the live rows of a fragment the other side has deleted."""
+    (here,), (beyond,) = chosen_fragments(handle, mine.fragment_ids), chosen_fragments(there, other.fragment_ids)
+    if not beyond.num_deletions:
+        return np.empty(0, np.int64)  # It has all of them.
+    deleted = np.ones(here.physical_rows, dtype=np.bool_)
+    deleted[_offsets(other, there)] = False
+    offsets = _offsets(mine, handle) if here.num_deletions else np.arange(here.physical_rows, dtype=np.uint32)
+    return np.flatnonzero(deleted[offsets])
+
+
+def _offsets(piece: Piece, handle: Any) -> npt.NDArray[np.uint32]:
+    """Where the live rows of a fragment are in its files."""
+    addresses = piece.scanner(handle, [], with_row_address=True).to_table()["_rowaddr"].to_numpy()
+    offsets: npt.NDArray[np.uint32] = (addresses.astype(np.uint64) & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    return offsets
+
+
+def _place(number: int, positions: Places) -> Places:
+    return positions | np.uint64(number << 32)
+
+
+def _versions(rows: pa.Table, *, known: bool) -> npt.NDArray[np.uint64]:
+    if not known or ROW_UPDATED_AT not in rows.column_names:
+        return np.zeros(rows.num_rows, dtype=np.uint64)
+    versions: npt.NDArray[np.uint64] = rows[ROW_UPDATED_AT].to_numpy().astype(np.uint64)
+    return versions
+
+
+def _contents(handle: Any, rows: pa.Table, foreign: frozenset[int], *, ids_only: bool) -> tuple[Hashes, Hashes]:
+    """Two hashes of each row: of all its values, blobs by their contents, and of which columns there are."""
+    if ids_only:
         nothing = np.zeros(rows.num_rows, dtype=np.uint64)
-        return rows, (nothing, nothing)
-    names, blobs = list(handle.schema.names), blob_names(handle)
-    extra = [ROW_UPDATED_AT] if part.in_one_history or blobs else []
-    if part.against is None:
-        rows = part.piece.read([*names, *extra], handle=handle, with_row_id=bool(blobs))
-    else:
-        rows = _only_here(part, part.against, handle, [*names, *extra], has_blobs=bool(blobs))
-    if not rows.num_rows:
-        return rows, (np.empty(0, np.uint64), np.empty(0, np.uint64))
-    foreign = shared.foreign_versions.get(part.piece.table.table_key, frozenset())
+        return nothing, nothing
+    blobs = blob_names(handle)
     columns = [
-        _blob_column(blob_contents(handle, rows, name, foreign)) if name in blobs else rows[name] for name in names
+        _blob_column(blob_contents(handle, rows, name, foreign)) if name in blobs else rows[name]
+        for name in handle.schema.names
     ]
-    shape = _shape(handle.schema, blobs)
-    one, two = (row_hashes([pa.repeat(shape, rows.num_rows), *columns], lane) for lane in (0, 1))
-    return rows, (one, two)
+    shape = pa.repeat(_shape(handle.schema, blobs), rows.num_rows)
+    one, two = (row_hashes([shape, *columns], lane) for lane in (0, 1))
+    return one, two
 
 
 def _shape(schema: pa.Schema, blobs: list[str]) -> pa.Scalar:
     """Which columns there are: where they changed, every row did."""
     return pa.scalar(repr([(each.name, "blob" if each.name in blobs else str(each.type)) for each in schema]))
-
-
-def _only_here(part: Part, against: Piece, handle: Any, columns: list[str], *, has_blobs: bool) -> pa.Table:
-    """The rows of a fragment that are deleted on the other side: the files are the same, so are the places in them."""
-    here, there = (_places(piece, opened) for piece, opened in ((part.piece, handle), (against, against.open())))
-    positions = np.flatnonzero(~np.isin(here, there))
-    if not len(positions) or (len(positions) <= _TAKEN_SHARE_MAX * len(here) and not has_blobs):
-        fragment = chosen_fragments(handle, part.piece.fragment_ids)[0]
-        stored = [name for name in columns if not name.startswith("_row")]
-        return fragment.take(positions.tolist(), columns=stored)
-    return part.piece.read(columns, handle=handle, with_row_id=has_blobs).take(pa.array(positions))
-
-
-def _places(piece: Piece, handle: Any) -> npt.NDArray[np.uint64]:
-    """Where the live rows of a fragment are in its files."""
-    addresses = piece.scanner(handle, [], with_row_address=True).to_table()["_rowaddr"].to_numpy()
-    places: npt.NDArray[np.uint64] = addresses.astype(np.uint64) & np.uint64(0xFFFFFFFF)
-    return places
 
 
 def _blob_column(values: Iterable[Any]) -> pa.Array:
@@ -174,9 +264,9 @@ def compare(samples: int, bucket: int, blocks: Iterable[Sent]) -> list[Changed]:
     for block in blocks:
         tables.setdefault(block.table_key, {Side.OLDER: [], Side.NEWER: []})[block.side].append(block)
     return [
-        Changed(key, op, len(ids), _first(ids, samples))
+        Changed(key, op, len(ids), _first(ids, places, samples))
         for key, sides in sorted(tables.items())
-        for op, ids in _changes(_Joined(sides[Side.OLDER]), _Joined(sides[Side.NEWER]))
+        for op, ids, places in _changes(_Joined(sides[Side.OLDER]), _Joined(sides[Side.NEWER]))
         if len(ids)
     ]
 
@@ -185,21 +275,23 @@ class _Joined:
     """All rows of one side of a table in one bucket, by their hashes."""
 
     def __init__(self, blocks: list[Sent]) -> None:
-        empty = np.empty(0, np.uint64)
-        hashes = np.concatenate([block.hashes for block in blocks]) if blocks else empty
+        hashes = _concatenated([block.hashes for block in blocks])
         order = np.argsort(hashes)
         self.hashes: Hashes = hashes[order]
         ids = pa.concat_arrays([block.ids for block in blocks]) if blocks else pa.array([], pa.string())
         self.ids = ids.take(pa.array(order))
-        self.contents = [
-            np.concatenate([block.contents[lane] for block in blocks])[order] if blocks else empty for lane in (0, 1)
-        ]
-        self.versions = np.concatenate([block.versions for block in blocks])[order] if blocks else empty
+        self.contents = [_concatenated([block.contents[lane] for block in blocks])[order] for lane in (0, 1)]
+        self.versions = _concatenated([block.versions for block in blocks])[order]
+        self.places = _concatenated([block.places for block in blocks])[order]
 
 
-def _changes(older: _Joined, newer: _Joined) -> Iterator[tuple[str, Any]]:
-    places = np.searchsorted(older.hashes, newer.hashes)
-    inside = np.minimum(places, max(0, len(older.hashes) - 1))
+def _concatenated(parts: list[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
+    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+
+
+def _changes(older: _Joined, newer: _Joined) -> Iterator[tuple[str, Any, dict[Side, Places]]]:
+    """Each kind of change: the ids, and where their rows are."""
+    inside = np.minimum(np.searchsorted(older.hashes, newer.hashes), max(0, len(older.hashes) - 1))
     known = np.zeros(len(newer.hashes), dtype=np.bool_)
     if len(older.hashes):
         known = np.equal(older.hashes[inside], newer.hashes)
@@ -207,15 +299,20 @@ def _changes(older: _Joined, newer: _Joined) -> Iterator[tuple[str, Any]]:
     differs = np.zeros(len(after), dtype=np.bool_)
     for one, other in zip(older.contents, newer.contents, strict=True):
         differs |= one[before] != other[after]
-    is_same_row = (older.versions[before] == newer.versions[after]) & (newer.versions[after] != 0)
+    differs &= (older.versions[before] != newer.versions[after]) | (newer.versions[after] == 0)
     gone = np.ones(len(older.hashes), dtype=np.bool_)
     gone[before] = False
-    yield "insert", newer.ids.take(pa.array(np.flatnonzero(~known)))
-    yield "update", newer.ids.take(pa.array(after[differs & ~is_same_row]))
-    yield "delete", older.ids.take(pa.array(np.flatnonzero(gone)))
+    yield "insert", newer.ids.take(pa.array(np.flatnonzero(~known))), {Side.NEWER: newer.places[~known]}
+    both = {Side.OLDER: older.places[before[differs]], Side.NEWER: newer.places[after[differs]]}
+    yield "update", newer.ids.take(pa.array(after[differs])), both
+    yield "delete", older.ids.take(pa.array(np.flatnonzero(gone))), {Side.OLDER: older.places[gone]}
 
 
-def _first(ids: Any, samples: int) -> tuple[str, ...]:
+def _first(ids: Any, places: Mapping[Side, Places], samples: int) -> tuple[Example, ...]:
     count = min(samples, len(ids))
-    chosen = pc.select_k_unstable(ids, count, sort_keys=[("", "ascending")]) if count else pa.array([], pa.uint64())
-    return tuple(ids.take(chosen).to_pylist())
+    if not count:
+        return ()
+    chosen = pc.select_k_unstable(ids, count, sort_keys=[("", "ascending")]).to_pylist()
+    return tuple(
+        Example(ids[index].as_py(), {side: int(found[index]) for side, found in places.items()}) for index in chosen
+    )

@@ -34,6 +34,10 @@ class Piece:
     def open(self) -> LanceDataset:
         return open_pinned(self.table, self.storage_options)
 
+    def of(self, fragment_id: int) -> Piece:
+        """One fragment of the piece."""
+        return Piece(self.table, (fragment_id,), self.storage_options)
+
     def read(
         self, columns: Iterable[str], *, handle: LanceDataset | None = None, with_row_id: bool = False
     ) -> pa.Table:
