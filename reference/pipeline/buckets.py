@@ -256,32 +256,35 @@ class Bucket:
 
     def _cardinality(self, edge: EdgeType) -> Iterator[Finding]:
         """Exact for append and overwrite. A merge may move edges away from a source, which another bucket knows."""
-        new = self._summed("source", edge, "position")
-        old = self._summed("old source", edge, "order")
-        former = old if self.mode == "overwrite" else {}
-        for source, (count, position) in new.items():
-            standing = 0 if self.mode == "overwrite" else old.get(source, (0, 0))[0]
-            if not _is_within(edge, count + standing):
-                yield Counted(edge.table_key, source, count + standing, position, None)
-        for source, (_, order) in former.items():
-            if source not in new and edge.cardinality_min:
-                yield Counted(edge.table_key, source, 0, None, order)
+        parts = []
+        if (new := self._sources("source", edge)) is not None:
+            parts.append(new.append_column("order", pa.nulls(new.num_rows, pa.int64())))
+        if (old := self._sources("old source", edge)) is not None:
+            if self.mode == "overwrite":  # What was there is not counted, but must be asked for.
+                old = old.set_column(1, "count", pa.array(np.zeros(old.num_rows, dtype=np.int64)))
+            parts.append(old.append_column("position", pa.nulls(old.num_rows, pa.int64())))
+        if not parts:
+            return
+        names = ["value", "count", "position", "order"]
+        rows = pa.concat_tables([part.select(names) for part in parts]).group_by("value")
+        sums = rows.aggregate([("count", "sum"), ("position", "min"), ("order", "min")])
+        wrong = pc.less(sums["count_sum"], edge.cardinality_min)
+        if edge.cardinality_max is not None:
+            wrong = pc.or_(wrong, pc.greater(sums["count_sum"], edge.cardinality_max))
+        if self.mode != "overwrite":
+            wrong = pc.and_(wrong, sums["position_min"].is_valid())
+        for row in sums.filter(wrong).to_pylist():
+            position = row["position_min"]
+            order = None if position is not None else row["order_min"]
+            yield Counted(edge.table_key, row["value"], row["count_sum"], position, order)
 
-    def _summed(self, role: Role, edge: EdgeType, place: str) -> dict[str, tuple[int, int]]:
-        """Of each source that stays a node, how many edges it has, and where it comes first."""
+    def _sources(self, role: Role, edge: EdgeType) -> pa.Table | None:
+        """The sources of edges that stay nodes: value, count, and where each comes first."""
         block = self.blocks.get(BlockKey(role, edge.table_key))
         node = f"node:{edge.from_type}"
         if block is not None and self._is_overwritten(node):
             block = block.filter(pa.array(~_unsorted(block).found_in(self._gone(node))))
-        if block is None:
-            return {}
-        rows = block.group_by("value").aggregate([("count", "sum"), (place, "min")])
-        columns = (rows[name].to_pylist() for name in ("value", "count_sum", f"{place}_min"))
-        return {value: (count, first) for value, count, first in zip(*columns, strict=True)}
-
-
-def _is_within(edge: EdgeType, count: int) -> bool:
-    return count >= edge.cardinality_min and (edge.cardinality_max is None or count <= edge.cardinality_max)
+        return None if block is None else block.drop_columns(["hash", "check"])
 
 
 def _unsorted(block: pa.Table) -> Keys:

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, get_args
 import pyarrow as pa
 from ulid import ULID
 
-from reference.errors import BadRequest, Conflict, ExpectedVersionMismatch, OmniError
-from reference.format.manifest import GraphCommit
-from reference.format.names import branch_label, table_path
+from reference.errors import BadRequest, CommitConflict, Conflict, ExpectedVersionMismatch, OmniError
+from reference.format.manifest import GraphCommit, TableEntry
+from reference.format.names import branch_label, branch_location, table_path
 from reference.format.records import TableRecords
 from reference.format.values import shown
 from reference.operations.branches import ensure_fork, refuse_internal
@@ -371,6 +371,8 @@ class _Load:
                 if self.mode == "overwrite" or error.code not in _CONTENTION or attempt == COMMIT_ATTEMPTS_MAX:
                     raise
             heal(self.store)
+            if self.branch is not None:
+                self.fragments.clear()  # A fork may have been made anew, and what was written in it went with it.
             snapshot = self.store.manifests.fresh(self.branch).snapshot()
             verdict = self._validated(snapshot, write=False)
             self._write_the_rest(snapshot)
@@ -383,6 +385,7 @@ class _Load:
         works = []
         for key, fragments in sorted(self._by_table().items()):
             entry, schema = snapshot.entry(key), self.catalog.arrow_schema(key)
+            self._refuse_lost_files(entry, fragments)
             replaced = verdict.replaced.get(key)
             staged = stage(self.store, entry, self.branch, self.mode, schema, fragments, replaced)
             move = committing(self.store, staged, entry.path, self.branch)
@@ -400,6 +403,14 @@ class _Load:
             watch=frozenset(reads),
         )
         return commit_graph(self.store, intent)
+
+    def _refuse_lost_files(self, entry: TableEntry, fragments: Sequence[str]) -> None:
+        """A fork that is not placed yet may be removed by whoever finds it: Lance would commit what is gone."""
+        if self.branch is None:
+            return
+        there = set(self.store.objects.list_dir(f"{branch_location(entry.path, self.branch)}/data"))
+        if not there.issuperset(data_files(fragments)):
+            raise CommitConflict(f"the fork of '{entry.table_key}'", "it was made anew", retryable=True)
 
     def _settle(self, kept: Any) -> int:
         return settle(self.store.objects, self.paths, self.work.job, kept)

@@ -347,6 +347,25 @@ def test_a_rival_that_publishes_meanwhile_is_seen(
     assert data_files(graph) == referenced_files(graph)
 
 
+@pytest.mark.requirement("SNP-08", "BRA-10")
+def test_a_branch_that_is_made_anew_meanwhile_gets_files_that_are_there(
+    graph: Graph, tmp_path: Path, in_process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph.branch_create("work")
+    other = Graph.open(graph.store.root.uri)
+
+    def replace_branch() -> None:
+        other.branch_delete("work")
+        other.branch_create("work")
+        other.load(json.dumps(person("zoe")), mode="append", branch="work")
+
+    meanwhile(monkeypatch, replace_branch)
+    source = written(tmp_path / "input.jsonl", person("ann"))
+    pipeline_load(graph, source, mode="append", branch="work", spark=in_process)
+    assert rows(graph, branch="work") == ["ann", "zoe"]
+    assert_sound(graph)
+
+
 @pytest.mark.requirement("VAL-09")
 def test_a_node_that_a_rival_removes_meanwhile_is_missed(
     graph: Graph, tmp_path: Path, in_process: Any, monkeypatch: pytest.MonkeyPatch
