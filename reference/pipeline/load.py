@@ -13,7 +13,7 @@ what is there now, and the fragments that are written stay; an overwrite was dec
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
@@ -29,20 +29,19 @@ from reference.format.values import shown
 from reference.operations.branches import ensure_fork, refuse_internal
 from reference.operations.changeset import ChangeSet, TableChange
 from reference.operations.load import LoadMode
-from reference.pipeline.inputs import Piece, Place, as_stream, cut, find_files, numbered
+from reference.pipeline.found_input import found_input
+from reference.pipeline.inputs import Piece, Place
 from reference.pipeline.keyed_scan import KeyedScan
 from reference.pipeline.keys import committed_needs
 from reference.pipeline.pinned import picklable, pin_snapshot
 from reference.pipeline.rejections import Rejection, one_each, piece_of, write_quarantine
 from reference.pipeline.scan import (
     CommittedItem,
-    CountItem,
     FetchItem,
     PieceItem,
     PieceReport,
     TextItem,
     Wanted,
-    count_piece,
     fetch_rows,
     fetch_texts,
     write_piece,
@@ -162,7 +161,7 @@ class _Load:
         self.paths = [table_path(key) for key in self.catalog.table_keys()]
 
     def run(self) -> LoadReport:
-        self._find()
+        self.pieces, self.guess = found_input(self.place, self.catalog, self._tasks)
         snapshot = self.store.manifests.fresh(self.branch).snapshot()
         announce(self.store.objects, self.paths[:1], self.work.job)
         try:
@@ -175,32 +174,6 @@ class _Load:
             raise
         removed = self._settle(data_files(each for parts in self._by_table().values() for each in parts))
         return self._report(commit, removed)
-
-    # -- find -------------------------------------------------------------------------------------------------------
-
-    def _find(self, streams: frozenset[str] = frozenset()) -> None:
-        """Find the files, count the records, and guess which tables they touch."""
-        pieces = as_stream(self.pieces, streams) if streams else cut(self.place, find_files(self.place))
-        uncounted = [index for index, piece in enumerate(pieces) if piece.file.form == "json" and not piece.records]
-        items = [CountItem(pieces[index], self.place) for index in uncounted]
-        named: set[str] = set()
-        for index, (piece, names) in zip(uncounted, self._tasks("count records", items, count_piece), strict=True):
-            pieces[index] = piece
-            named |= names
-        self.pieces = numbered(pieces)
-        self.guess |= {key for piece in pieces for key in self._typed_by(piece)}
-        self.guess |= {f"node:{name}" for name in named & self.catalog.nodes.keys()}
-        edges = (self.catalog.edge_by_name(name) for name in named)
-        self.guess |= {edge.table_key for edge in edges if edge is not None}
-        if any(piece.file.form == "records" for piece in pieces):
-            self.guess = frozenset(self.catalog.table_keys())
-
-    def _typed_by(self, piece: Piece) -> Iterator[str]:
-        if piece.file.kind == "node" and piece.file.type_name in self.catalog.nodes:
-            yield f"node:{piece.file.type_name}"
-        edge = self.catalog.edge_by_name(piece.file.type_name) if piece.file.kind == "edge" else None
-        if edge is not None:
-            yield edge.table_key
 
     def _tasks(self, stage: str, items: Sequence[Any], function: Any) -> list[Any]:
         return run_tasks(self.spark, stage, items, function, progress=self.progress)
@@ -224,7 +197,8 @@ class _Load:
             self._keep(reports)
             malformed = frozenset(self.pieces[each.index].file.path for each in reports if each.is_malformed)
             if malformed:
-                self._find(malformed)
+                again = found_input(self.place, self.catalog, self._tasks, self.pieces, malformed)
+                self.pieces, self.guess = again[0], self.guess | again[1]
                 self.fragments.clear()
                 continue
             touched = frozenset(self._rows())

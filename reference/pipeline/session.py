@@ -101,7 +101,7 @@ def _quiet_start() -> Iterator[None]:
 
 def refuse_without_spark() -> None:
     """Say what to install where the pipeline cannot run."""
-    if importlib.util.find_spec("pyspark") is None:
+    if not has_pyspark():
         raise _unavailable("pyspark is not installed", "pip install 'omnigraph-touchstone[spark]'")
     found = java_version()
     if found is None:
@@ -109,6 +109,13 @@ def refuse_without_spark() -> None:
     if found < JAVA_VERSION_MIN:
         hint = f"install Java {JAVA_VERSION_MIN} or newer, or set JAVA_HOME to it"
         raise _unavailable(f"Java {found} is too old", hint)
+
+
+def has_pyspark() -> bool:
+    try:
+        return importlib.util.find_spec("pyspark") is not None
+    except ValueError:  # What is in its place is no module.
+        return False
 
 
 @cache
@@ -122,10 +129,14 @@ def java_version() -> int | None:
         answer = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    matched = _JAVA_VERSION.search(answer.stderr + answer.stdout)
+    return major_version(answer.stderr + answer.stdout)
+
+
+def major_version(said: str) -> int | None:
+    """The major version in what `java -version` says; until Java 8 that was called 1.8."""
+    matched = _JAVA_VERSION.search(said)
     if matched is None:
         return None
-    # Until Java 8 the version was called 1.8.
     return int(matched[2]) if matched[1] == "1" and matched[2] else int(matched[1])
 
 
