@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cost_budgets.benchmarks.conftest import Ratios, alternating
+from cost_budgets.benchmarks.serial import serially
 from reference.errors import OmniError
 from reference.format.export_lines import export_lines, row_json
 from reference.graph import Graph
@@ -90,17 +92,19 @@ def test_export_against_a_bare_scan_to_the_same_format(
         shutil.rmtree(tmp_path / "ours", ignore_errors=True)
         export(spark, big.graph, pin(big.graph, version=big.version), str(tmp_path / "ours"), format=format)
 
-    def bare(_: int) -> None:
-        shutil.rmtree(tmp_path / "bare", ignore_errors=True)
-        (tmp_path / "bare").mkdir()
-        for key, handle in big.tables().items():
-            target = tmp_path / "bare" / key.replace(":", "-")
-            (write_lines if format == "jsonl" else write_parquet)(big, key, handle, target)
-
     ours(0)
-    mine, theirs = alternating(ROUNDS, ours, bare)
+    mine, theirs = alternating(ROUNDS, ours, lambda _: bare_export(big, tmp_path / "bare", format))
     told(benchmark, ratios, f"export to {format}", mine, theirs, budget=5, of=f"a bare scan to {format}")
     benchmark.pedantic(lambda: ours(0), rounds=1)
+
+
+def bare_export(big: Big, target: Path, format: str) -> None:
+    """One process, table after table, in the order in which the rows lie."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
+    for key, handle in big.tables().items():
+        write = write_lines if format == "jsonl" else write_parquet
+        write(big, key, handle, target / key.replace(":", "-"))
 
 
 def write_lines(big: Big, key: str, handle: Any, target: Path) -> None:
@@ -155,6 +159,40 @@ def change_one_percent(big: Big) -> dict[str, int]:
             records.append({key.partition(":")[0].replace("node", "type"): key.partition(":")[2], **ends, "data": row})
     big.graph.load("\n".join(map(json.dumps, records)), mode="merge")
     return {"inserts": 0, "updates": len(records), "deletes": 0}
+
+
+def test_what_the_tasks_of_each_job_take(big: Big, tmp_path: Path, benchmark: Any, ratios: Ratios) -> None:
+    """Processor time against that of the bare scan, which no busy machine disturbs, and what is exchanged and read."""
+    from reference.pipeline import audit, diff, export
+    from reference.pipeline.pinned import pin
+
+    nobody: Any = None
+    graph, then = big.graph, big.graph.snapshot(version=big.version)
+    now = graph.snapshot()
+    if now.version == then.version:
+        change_one_percent(big)
+        now = graph.snapshot()
+    pinned = pin(graph, version=big.version)
+    jobs: dict[str, tuple[Callable[[], Any], Callable[[], Any], float]] = {
+        "audit": (lambda: audit.audit(nobody, graph.store.root.uri), lambda: scan(big), 10),
+        "diff of 1%": (lambda: diff.diff(nobody, graph, then, now), lambda: scan(big, *CHANGED_TABLES), 3),
+    }
+    for format in export.FORMATS:
+        jobs[f"export to {format}"] = (
+            partial(export.export, nobody, graph, pinned, str(tmp_path / format), format=format),
+            partial(bare_export, big, tmp_path / f"bare-{format}", format),
+            5,
+        )
+    for name, (ours, bare, budget) in jobs.items():
+        with serially() as least:
+            bare()
+        with serially(audit, diff, export) as spent:
+            ours()
+        ratio = spent.processor_seconds / least.processor_seconds
+        ratios.add(f"processor time of {name}", ratio, budget=budget, of="that of the bare scan")
+        benchmark.extra_info[name] = {**vars(spent), "bare": vars(least), "ratio": round(ratio, 2)}
+    print(json.dumps(benchmark.extra_info, indent=1))
+    benchmark.pedantic(lambda: scan(big), rounds=1)
 
 
 def told(benchmark: Any, ratios: Ratios, name: str, mine: float, theirs: float, *, budget: float, of: str) -> None:

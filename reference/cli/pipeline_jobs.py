@@ -14,6 +14,7 @@ import typer
 
 from reference.cli.arguments import Branch, Json, Uri, Version, open_for_reading
 from reference.cli.output import show, table
+from reference.cli.pipeline import Master
 from reference.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
 
     from reference.pipeline.tasks import Progress
 
-Master = Annotated[
-    str | None,
-    typer.Option("--master", metavar="URL", help="Where Spark runs, as in spark://host:7077; else on this machine."),
-]
 Out = Annotated[str, typer.Argument(metavar="OUT", help="A directory, or s3://bucket/prefix; empty or not there yet.")]
 EXIT_NOT_SOUND = 1
 # A terminal is no place for more; the files and --json have everything.
@@ -38,11 +35,8 @@ def job(master: str | None) -> Iterator[tuple[SparkSession, Progress]]:
     from reference.pipeline.tasks import Progress
 
     spark = spark_session(master)
-    try:
-        with Progress() as progress:
-            yield spark, progress
-    finally:
-        spark.stop()
+    with Progress() as progress:
+        yield spark, progress
 
 
 def show_job(body: dict[str, Any], lines: Callable[[], Iterable[str]], progress: Progress, *, as_json: bool) -> None:
@@ -206,6 +200,3 @@ def history(
         yield from (f"  {each['file']}: {each['reason']}" for each in body["malformed"])
 
     show_job(body, lines, progress, as_json=as_json)
-
-
-COMMANDS: tuple[Callable[..., None], ...] = (generate, export, diff, audit, history)
