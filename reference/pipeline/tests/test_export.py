@@ -12,7 +12,10 @@ from fixtures.stores.moto import MotoStore
 from reference.errors import BadRequest
 from reference.format.values import blob_column
 from reference.graph import Graph
+from reference.pipeline.audit import audit
+from reference.pipeline.diff import diff
 from reference.pipeline.export import export
+from reference.pipeline.outputs import Output
 from reference.pipeline.pinned import pin
 from reference.pipeline.tests.graphs import person, rich_graph, text
 
@@ -85,25 +88,28 @@ def test_parquet_holds_the_same_values(spark: SparkSession, graph: Graph, tmp_pa
 
 
 @pytest.mark.s3
-def test_an_export_between_two_places_of_a_store(spark: SparkSession, moto_store: MotoStore, tmp_path: Path) -> None:
+def test_the_jobs_work_on_a_store_and_tell_nobody_its_keys(spark: SparkSession, moto_store: MotoStore) -> None:
     env = {**moto_store.env}
     graph = Graph.init(moto_store.fresh_root(), "node Person {\n  name: String @key\n  photo: Blob?\n}\n", env=env)
     people = [{"type": "Person", "data": {"name": f"p{n}", "photo": "base64:aGFsbG8="}} for n in range(9)]
     graph.load(text(people), mode="append")
-    pinned, target = pin(graph), moto_store.fresh_root()
-    secret = env["AWS_SECRET_ACCESS_KEY"]
-    assert secret not in repr(pinned)
+    older, target = graph.snapshot(), moto_store.fresh_root()
+    graph.load(text(people[:1] + [{"type": "Person", "data": {"name": "new"}}]), mode="merge")
+    pinned, output = pin(graph), Output.at(target, env)
+    assert env["AWS_SECRET_ACCESS_KEY"] not in repr((pinned, output))
 
     done = export(spark, graph, pinned, target, part_rows=4, env=env)
 
-    from reference.pipeline.outputs import Output
-
-    system, directory = Output.at(target, env)._system()
-    parts = [system.open_input_stream(f"{directory}/{name}").read() for name in done.files]
+    system = output.place.system()
+    parts = [system.open_input_stream(f"{output.place.path}/{name}").read() for name in done.files]
     assert len(parts) > 1 and b"".join(parts) == b"".join(graph.export())
     with pytest.raises(BadRequest) as refused:
         export(spark, graph, pinned, target, env=env)
     assert refused.value.code == "output_not_empty"
+    stats = diff(spark, graph, older, graph.snapshot()).to_json()["stats"]
+    assert stats == {"inserts": 1, "updates": 0, "deletes": 0, "types_affected": ["Person"]}
+    report = audit(spark, graph.store.root.uri, env=env)
+    assert report.ok and report.checked["rows"] == 10
 
 
 def test_a_snapshot_of_another_schema_is_refused(spark: SparkSession, tmp_path: Path) -> None:
