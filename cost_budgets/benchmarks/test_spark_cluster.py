@@ -14,6 +14,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,6 +96,7 @@ def killed(process: subprocess.Popen[str]) -> None:
 @contextmanager
 def running(place: Path) -> Iterator[Cluster]:
     started: list[subprocess.Popen[str]] = []
+    readers: list[threading.Thread] = []
     try:
         master = spark_class("org.apache.spark.deploy.master.Master", "--port", "0", place=place)
         started.append(master)
@@ -104,20 +106,25 @@ def running(place: Path) -> Iterator[Cluster]:
             started.append(spark_class("org.apache.spark.deploy.worker.Worker", *options, place=place))
         for worker in started[1:]:
             said(worker.stderr, _WORKER)
-        for process in started:
-            # Nobody reads on: what is said from now on must not block who says it.
-            drain(process)
+        # What is said from now on is read by somebody, so that it blocks nobody, and forgotten.
+        readers += [threading.Thread(target=_streamed, args=(process,), daemon=True) for process in started]
+        for reader in readers:
+            reader.start()
         yield Cluster(url, tuple(started[1:]))
     finally:
         for process in reversed(started):
             killed(process)
+        for reader in readers:
+            reader.join()
+        for process in started:
+            if process.stderr is not None:
+                process.stderr.close()
 
 
-def drain(process: subprocess.Popen[str]) -> None:
-    import threading
-
+def _streamed(process: subprocess.Popen[str]) -> None:
     assert process.stderr is not None
-    threading.Thread(target=process.stderr.read, daemon=True).start()
+    for _ in process.stderr:
+        pass
 
 
 def write_input(folder: Path) -> None:
