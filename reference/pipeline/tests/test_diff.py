@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fixtures.forge import Forge
 from reference.errors import BadRequest, NotFound
 from reference.graph import Graph
 from reference.pipeline.diff import diff, snapshot_at
@@ -87,6 +88,25 @@ def test_a_schema_change_is_what_the_engine_says(spark: SparkSession, tmp_path: 
         found = on_spark(spark, graph, older, newer)
         assert found == by_engine(graph, older, newer)
         assert any(table == "node:New" for table, _, _ in found)
+
+
+def test_a_column_that_was_dropped_in_place_changes_no_row(spark: SparkSession, tmp_path: Path) -> None:
+    """This engine rewrites a table for another schema. Lance can drop a column alone, and compact what is left: every
+    file is new then, every row has one value less, and the row versions say that nobody wrote it."""
+    graph = rich_graph(tmp_path / "graph", people=4)
+    older = graph.snapshot()
+
+    def drop_and_compact(table: Any) -> None:
+        table.drop_columns(["text"])
+        table.optimize.compact_files()
+
+    Forge(str(tmp_path / "graph")).amend("node:Note", drop_and_compact)
+    graph = Graph.open(str(tmp_path / "graph"))
+    graph.mutate([{"op": "insert", **person(50)}])
+    newer = graph.snapshot()
+    assert len(graph_files(graph, "node:Note")) == 2, "the table was compacted"
+    found = on_spark(spark, graph, older, newer)
+    assert found == by_engine(graph, older, newer) == {("node:Person", "insert", person(50)["data"]["name"])}
 
 
 def test_what_did_not_change_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
