@@ -52,9 +52,12 @@ def spark_class(name: str, *arguments: str, place: Path) -> subprocess.Popen[str
     import pyspark
 
     home = str(Path(pyspark.__file__).parent)
+    library = next(Path(home, "jars").glob("scala-library-*.jar")).name
     env = {
         **os.environ,
         "SPARK_HOME": home,
+        # A worker would look for this in the directories of a build, which a package has none of.
+        "SPARK_SCALA_VERSION": ".".join(library.removeprefix("scala-library-").split(".")[:2]),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(place),
         "PYSPARK_PYTHON": sys.executable,
@@ -62,6 +65,7 @@ def spark_class(name: str, *arguments: str, place: Path) -> subprocess.Popen[str
     command = [
         "java",
         "-Xmx512m",
+        "-Dspark.master.rest.enabled=false",
         "-cp",
         f"{home}/jars/*",
         name,

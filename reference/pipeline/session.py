@@ -88,9 +88,11 @@ def _quiet_start() -> Iterator[None]:
             yield
         except Exception as error:
             said.seek(0)
-            last = said.read().decode(errors="replace").strip().splitlines()[-1:]
+            lines = said.read().decode(errors="replace").splitlines()
+            # What is an error is said in one line; those below it, which begin with white space, say from where.
+            told = [line.strip() for line in lines if line[:1].strip() and ("ERROR" in line or "xception" in line)]
             raise StorageError(
-                f"Spark did not start: {last[0] if last else type(error).__name__}",
+                f"Spark did not start: {told[0][:300] if told else type(error).__name__}",
                 code="spark_start_failed",
                 hint="OMNIREF_DEBUG=1 shows all that it says",
             ) from error
