@@ -7,7 +7,7 @@ the manifest has moved, and the audit is run again. Nothing is ever written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,15 +27,18 @@ from conformance.audit.names import AUDIT_DIR, LOCK_BRANCH, MANIFEST_DIR, label
 from conformance.audit.pins import Pins, check_forks
 from conformance.audit.places import Objects, ReadFailed, Root, parse_root
 from conformance.audit.recoveries import check_recoveries
-from conformance.audit.rows import Rows
+from conformance.audit.rows import check_rows
 from conformance.audit.schema import Catalog, read_schema
 from conformance.audit.sidecars import Sidecars, check_sidecars, read_sidecars
 
 ATTEMPTS_MAX: Final = 3
+CheckRows = Callable[[Findings, Datasets, Pins, Catalog, Iterable[Manifest]], None]
 
 
-def audit(uri: str, env: Mapping[str, str] | None = None, *, data: bool = True) -> AuditReport:
-    """Audit every branch of a graph; `data=False` leaves the rows of its tables unread.
+def audit(
+    uri: str, env: Mapping[str, str] | None = None, *, data: bool = True, rows: CheckRows = check_rows
+) -> AuditReport:
+    """Audit every branch of a graph; `data=False` leaves the rows of its tables unread, `rows` is who reads them.
 
     `env` holds the AWS variables of an S3 store; by default they are the process's own. Raises `InvalidUri` for a URI
     that names no place, and `GraphUnreadable` where no graph can be read at all.
@@ -44,7 +47,7 @@ def audit(uri: str, env: Mapping[str, str] | None = None, *, data: bool = True) 
     for attempt in range(1, ATTEMPTS_MAX + 1):
         run = _Audit(root)
         try:
-            run.all(data=data)
+            run.all(rows if data else None)
             moved = run.moved()
         except ReadFailed as error:
             raise GraphUnreadable(f"{root.uri} cannot be read: {error}") from error
@@ -70,7 +73,7 @@ class _Audit:
         self.datasets = Datasets(self.root)
         self.objects: Objects = self.root.objects()
 
-    def all(self, *, data: bool) -> None:
+    def all(self, check: CheckRows | None) -> None:
         top = self.objects.children("")
         if MANIFEST_DIR not in top.dirs:
             raise GraphUnreadable(f"there is no graph at {self.root.uri}: it has no {MANIFEST_DIR}")
@@ -91,10 +94,8 @@ class _Audit:
         self._check_sidecars(sidecars)
         if AUDIT_DIR in top.dirs:
             check_recoveries(self.found, self.datasets)
-        if data and catalog is not None:
-            rows = Rows(self.found, self.datasets, pins, catalog)
-            for manifest in self.manifests.values():
-                rows.check(manifest)
+        if check is not None and catalog is not None:
+            check(self.found, self.datasets, pins, catalog, self.manifests.values())
 
     # -- manifests -----------------------------------------------------------------------------------------------------
 

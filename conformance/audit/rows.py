@@ -7,7 +7,7 @@ and no source has too many edges, or too few if it has any [VAL-10].
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +24,15 @@ from conformance.audit.schema import Catalog, TableType, is_blob
 
 _KEPT = ("id", "src", "dst")
 SCANNED_AT_ONCE = 4
+
+
+def check_rows(
+    found: Findings, datasets: Datasets, pins: Pins, catalog: Catalog, manifests: Iterable[Manifest]
+) -> None:
+    """Check the rows of all branches, in this process."""
+    rows = Rows(found, datasets, pins, catalog)
+    for manifest in manifests:
+        rows.check(manifest)
 
 
 @dataclass
@@ -80,19 +89,16 @@ class Rows:
             self._check_cardinality(owner, rows["src"], where)
 
     def _check_cardinality(self, owner: TableType, sources: pa.ChunkedArray, where: str) -> None:
-        if owner.minimum <= 1 and owner.maximum is None:
+        if not has_cardinality(owner):
             return
         counted = pc.value_counts(sources.drop_null())
-        values, counts = counted.field("values"), counted.field("counts")
+        counts = counted.field("counts")
         few = pc.less(counts, owner.minimum)
         outside = few if owner.maximum is None else pc.or_(few, pc.greater(counts, owner.maximum))
         wrong = counted.filter(outside)
         if len(wrong):
-            first, number = values.filter(outside)[0].as_py(), counts.filter(outside)[0].as_py()
-            allowed = f"{owner.minimum}..{'*' if owner.maximum is None else owner.maximum}"
-            message = f"{len(wrong)} source(s) break the cardinality {allowed}: {first!r} has {number} edges"
-            ids = values.filter(outside).slice(0, SAMPLES_MAX).to_pylist()
-            self.found.add("cardinality", where, message, count=len(wrong), ids=ids)
+            samples = [(each["values"], each["counts"]) for each in wrong.slice(0, SAMPLES_MAX).to_pylist()]
+            add_cardinality(self.found, owner, where, len(wrong), samples)
 
     def _check_edges(self, manifest: Manifest, entries: Mapping[str, Entry], owner: TableType) -> None:
         edges = entries[owner.table_key]
@@ -113,10 +119,33 @@ class Rows:
         dangling = edges.filter(pc.invert(known))
         self.found.checked["edge_ends"] += edges.num_rows
         if dangling.num_rows:
-            missing = dangling[end].slice(0, SAMPLES_MAX).to_pylist()
-            message = f"{dangling.num_rows} edge(s) whose {end} is in no row of {type_name}, first {missing[0]!r}"
-            edge_ids = dangling["id"].slice(0, SAMPLES_MAX).to_pylist()
-            self.found.add("edge-dangling", where, message, count=dangling.num_rows, edges=edge_ids, missing=missing)
+            samples = dangling.slice(0, SAMPLES_MAX)
+            ends = list(zip(samples["id"].to_pylist(), samples[end].to_pylist(), strict=True))
+            add_dangling(self.found, end, type_name, where, dangling.num_rows, ends)
+
+
+def has_cardinality(owner: TableType) -> bool:
+    """Whether a source can have too many edges, or too few: it has at least one where it has any."""
+    return owner.minimum > 1 or owner.maximum is not None
+
+
+def add_cardinality(
+    found: Findings, owner: TableType, where: str, count: int, samples: Sequence[tuple[str, int]]
+) -> None:
+    """Report sources with too many or too few edges; a sample is a source and how many it has."""
+    allowed = f"{owner.minimum}..{'*' if owner.maximum is None else owner.maximum}"
+    first, number = samples[0]
+    message = f"{count} source(s) break the cardinality {allowed}: {first!r} has {number} edges"
+    found.add("cardinality", where, message, count=count, ids=[source for source, _ in samples])
+
+
+def add_dangling(
+    found: Findings, end: str, type_name: str, where: str, count: int, samples: Sequence[tuple[str, str]]
+) -> None:
+    """Report edges without a node at one end; a sample is an edge and the node that is not there."""
+    edges, missing = [list(each) for each in zip(*samples, strict=True)]
+    message = f"{count} edge(s) whose {end} is in no row of {type_name}, first {missing[0]!r}"
+    found.add("edge-dangling", where, message, count=count, edges=edges, missing=missing)
 
 
 def _storage(entry: Entry) -> Storage:

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any, Final
@@ -32,16 +32,25 @@ _FLOATS: Final = ("F32", "F64")
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows that break one rule."""
+    """Rows that break one rule. `what` is the rule in words, the same for whichever rows break it."""
 
     code: str
     message: str
     details: dict[str, Any] = field(default_factory=dict)
+    what: str = ""
 
 
 def problems(owner: TableType, rows: pa.Table) -> Iterator[Problem]:
     """Everything that is wrong with the rows of a table, looked at alone. Blob columns may be absent."""
-    yield from _ids(rows)
+    yield from row_problems(owner, rows)
+    yield from duplicate_ids(rows["id"])
+    for group in owner.unique:
+        yield from shared_values(group, rows)
+
+
+def row_problems(owner: TableType, rows: pa.Table) -> Iterator[Problem]:
+    """What single rows break, whichever other rows there are: so a table may be looked at part by part."""
+    yield from _null_ids(rows["id"])
     for prop in owner.columns():
         if prop.name in rows.column_names:
             yield from _values(prop, rows)
@@ -49,10 +58,32 @@ def problems(owner: TableType, rows: pa.Table) -> Iterator[Problem]:
         yield from _range(owner, limit, rows)
     for name, pattern in owner.checks:
         yield from _check(name, pattern, rows)
-    for group in owner.unique:
-        yield from _unique(group, rows)
     if owner.key:
         yield from _keys(owner.key, rows)
+
+
+def merged(parts: Iterable[Problem]) -> list[Problem]:
+    """The problems of several parts of one table as those of the whole: counts added up, the first samples kept."""
+    found: dict[tuple[str, str], list[Problem]] = {}
+    for problem in parts:
+        found.setdefault((problem.code, problem.what), []).append(problem)
+    return [_together(alike) for alike in found.values()]
+
+
+def _together(alike: list[Problem]) -> Problem:
+    first = alike[0]
+    if "count" not in first.details:
+        return first
+    count = sum(each.details["count"] for each in alike)
+    details: dict[str, Any] = {**first.details, "count": count}
+    for name in {"ids", "values"} & details.keys():
+        samples = [sample for each in alike for sample in each.details[name]]
+        details[name] = (list(dict.fromkeys(samples)) if name == "values" else samples)[:SAMPLES_MAX]
+    return Problem(first.code, _counted(count, details.get("ids"), first.what), details, first.what)
+
+
+def _counted(count: int, ids: list[Any] | None, what: str) -> str:
+    return f"{count} row(s) {what}" if ids is None else f"{count} row(s), first id {ids[0]!r}: {what}"
 
 
 def _reported(code: str, rows: pa.Table, indices: Any, what: str, **details: Any) -> Iterator[Problem]:
@@ -60,14 +91,18 @@ def _reported(code: str, rows: pa.Table, indices: Any, what: str, **details: Any
     indices = pc.unique(indices)
     if len(indices):
         ids = rows["id"].take(indices.slice(0, SAMPLES_MAX)).to_pylist()
-        message = f"{len(indices)} row(s), first id {ids[0]!r}: {what}"
-        yield Problem(code, message, {"count": len(indices), "ids": ids, **details})
+        count = len(indices)
+        yield Problem(code, _counted(count, ids, what), {"count": count, "ids": ids, **details}, what)
 
 
-def _ids(rows: pa.Table) -> Iterator[Problem]:
-    ids = rows["id"]
+def _null_ids(ids: pa.ChunkedArray) -> Iterator[Problem]:
     if ids.null_count:
-        yield Problem("id-null", f"{ids.null_count} row(s) have no id", {"count": ids.null_count})
+        what = "have no id"
+        yield Problem("id-null", _counted(ids.null_count, None, what), {"count": ids.null_count}, what)
+
+
+def duplicate_ids(ids: pa.ChunkedArray) -> Iterator[Problem]:
+    """An id names one row of its table [LOD-06]."""
     if pc.count_distinct(ids).as_py() + ids.null_count < len(ids):
         counted = pc.value_counts(ids.drop_null())
         double = counted.filter(pc.greater(counted.field("counts"), 1)).field("values").to_pylist()
@@ -160,7 +195,8 @@ def _check(name: str, pattern: str, rows: pa.Table) -> Iterator[Problem]:
         return
     compiled = compile_pattern(pattern)
     if compiled is None:
-        yield Problem("check-not-evaluated", f"the pattern {pattern!r} of '{name}' cannot be evaluated here")
+        message = f"the pattern {pattern!r} of '{name}' cannot be evaluated here"
+        yield Problem("check-not-evaluated", message, what=message)
         return
     values = pc.unique(rows[name]).drop_null().to_pylist()
     wrong = pa.array([value for value in values if not compiled.search(value)], pa.string())
@@ -169,10 +205,15 @@ def _check(name: str, pattern: str, rows: pa.Table) -> Iterator[Problem]:
     yield from _reported("check", rows, indices, message, values=wrong.slice(0, SAMPLES_MAX).to_pylist())
 
 
-def _unique(group: tuple[str, ...], rows: pa.Table) -> Iterator[Problem]:
+def can_be_unique(group: tuple[str, ...], schema: pa.Schema) -> bool:
+    """Whether a table has the columns of a group, and they can be compared."""
+    return all(name in schema.names and not pa.types.is_nested(schema.field(name).type) for name in group)
+
+
+def shared_values(group: tuple[str, ...], rows: pa.Table) -> Iterator[Problem]:
     """No two rows share the values of a group; a row with a null in it is exempt [VAL-05]."""
     names = list(group)
-    if any(name not in rows.column_names or pa.types.is_nested(rows[name].type) for name in names):
+    if not can_be_unique(group, rows.schema):
         return
     filled = rows.select(names).drop_null()
     counted = filled.group_by(names).aggregate([([], "count_all")])

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from reference.cli import reading, writing
+from reference.cli import pipeline, pipeline_jobs, reading, writing
 from reference.cli.output import EXIT_CODES, EXIT_INTERRUPTED, json_line, note, report, stdout_failed, unexpected, write
 from reference.errors import OmniError, StorageError
 
@@ -41,7 +41,7 @@ def _pending(command: Callable[..., None]) -> str:
     """What nobody knows when a command was cut short: nothing if it only reads."""
     if command is writing.init:
         return "the graph may be there in part: `omniref init --force` replaces it"
-    return PENDING if command.__module__ == writing.__name__ else ""
+    return PENDING if command.__module__ in (writing.__name__, pipeline.__name__) else ""
 
 
 def add(to: typer.Typer, name: str, command: Callable[..., None]) -> None:
@@ -104,6 +104,16 @@ add(schema, "plan", reading.schema_plan)
 add(schema, "apply", writing.schema_apply)
 add(schema, "show", reading.schema_show)
 app.add_typer(schema, name="schema")
+
+spark = group("Load, check and look at graphs of any size, on Spark.")
+add(spark, "load", pipeline.load)
+add(spark, "clean", pipeline.clean)
+add(spark, "export", pipeline_jobs.export)
+add(spark, "diff", pipeline_jobs.diff)
+add(spark, "audit", pipeline_jobs.audit)
+add(spark, "generate", pipeline_jobs.generate)
+add(spark, "history", pipeline_jobs.history)
+app.add_typer(spark, name="pipeline")
 
 
 def run(args: Sequence[str]) -> int:

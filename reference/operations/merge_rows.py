@@ -52,7 +52,7 @@ def delta_between(store: GraphStore, older: TableEntry | None, newer: TableEntry
         return Delta(deleted=only) if newer is None else Delta(inserted=only)
     if older.pin == newer.pin:
         return Delta()
-    by_version = _is_one_history(store, older, newer)
+    by_version = is_one_history(store, older, newer)
     before, after = (_scan(store, entry, by_version) for entry in (older, newer))
     place = pc.index_in(after["id"], value_set=before["id"])
     kept = pc.is_valid(place)
@@ -76,7 +76,7 @@ def _ids(store: GraphStore, entry: TableEntry | None) -> frozenset[str]:
     return frozenset() if entry is None else frozenset(_scan(store, entry, False)["id"].to_pylist())
 
 
-def _is_one_history(store: GraphStore, one: TableEntry, other: TableEntry) -> bool:
+def is_one_history(store: GraphStore, one: TableEntry, other: TableEntry) -> bool:
     """Whether one entry came out of the other by commits, forks of branches included.
 
     Then a row that has the same row version in both is the same row: compaction keeps row versions, a restore brings
