@@ -13,13 +13,14 @@ from typing import Any, Final
 from failpoints.cuts.tests.test_sensitivity import BEFORE_PUBLISH, FOUND_AT, HALF_WAY, Choice, at
 from failpoints.histories.plan import Plan, make_plan
 from failpoints.histories.tests.test_mutants import PLAN
-from failpoints.matrix import ERROR, GO_ON, KILL, PAUSE, Spot
-from failpoints.matrix.tests.test_mutants import BACK, SPOTS
+from failpoints.matrix import ERROR, GO_ON, KILL, Spot
+from failpoints.matrix.tests.test_mutants import BACK, FORWARD, SPOTS
+from failpoints.matrix.tests.test_mutants import BEFORE_PUBLISH as BEFORE_ITS_PUBLISH
 from failpoints.pairs.pairs import Side
 from failpoints.pairs.schedule import Hold
-from failpoints.pairs.tests.test_sensitivity import CAUGHT
+from failpoints.pairs.tests.test_sensitivity import CAUGHT, PERSON
 from failpoints.storms.tests.test_storms import STORMS
-from failpoints.writers import insert, insert_edge, mutate
+from failpoints.writers import WRITERS, insert, insert_edge, mutate
 
 INSTRUMENTS: Final = ("cuts", "pairs", "histories", "storms", "matrix")
 
@@ -36,32 +37,28 @@ class Schedule:
 CUTS: Final[dict[str, tuple[str, Choice, Choice | None]]] = {
     **FOUND_AT,
     "lineage-in-a-second-commit": ("insert", at("applied", "manifest version", 0), None),
-    "unconfirmed-merge-goes-forward": ("merge", at("before", "PUT sidecar", -1), None),
+    "unconfirmed-merge-goes-forward": ("merge", at("applied", "table version", -2), None),
     "rollback-forgets-a-table": ("insert", HALF_WAY, None),
     "recovery-on-main-for-a-branch": ("branch-write", BEFORE_PUBLISH, None),
     "recovery-breaks-down": ("update", BEFORE_PUBLISH, None),
-    "read-only-open-recovers": ("insert", BEFORE_PUBLISH, None),
-    "branch-delete-leaves-forks-that-block-re-creation": ("branch-delete", at("applied", "manifest ref", 0), None),
     "schema-files-before-manifest": ("schema-add", BEFORE_PUBLISH, None),
     "init-leaves-half-a-graph": ("init", at("applied", "schema file", 0), None),
 }
 
 _AT_SIDECAR: Final = Hold(0, "PUT", "sidecar", 1)
+# The plan is made, and the manifest has not been looked at again.
+_SECOND_LISTING: Final = Hold(0, "LIST", "listing", 2, table="__manifest")
 _AT_PUBLISH: Final = Hold(0, "PUT", "manifest version", 1)
 SCHEDULES: Final[dict[str, Schedule]] = {
     **{each.mutant: Schedule(each.pair, each.hold, each.held) for each in CAUGHT},
-    "acknowledge-before-publish": Schedule("insert-insert-keys", _AT_SIDECAR),
     "publish-per-table": Schedule("write-branch-create", Hold(0, "PUT", "manifest version", 2)),
-    "deleted-branch-wedges-recovery": Schedule("branch-write-delete", Hold(0, "PUT", "table version", 1)),
     "retry-with-the-old-parent": Schedule("insert-insert-tables", _AT_PUBLISH),
     "blind-manifest-put": Schedule("insert-insert-tables", _AT_PUBLISH),
-    "merge-names-a-later-source-head": Schedule("merge-write-source", _AT_SIDECAR),
-    "write-ignores-the-schema-lock": Schedule("schema-write", Hold(0, "PUT", "table version", 1)),
-    "first-write-fork-deletes-a-live-fork": Schedule("first-write-first-write", Hold(0, "LIST", "listing", 1)),
-    "branch-known-by-its-name": Schedule("branch-write-recreate", _AT_SIDECAR),
-    "cleanup-ignores-sidecars": Schedule("first-write-cleanup", _AT_PUBLISH),
-    "schema-apply-lock-left-on-withdraw": Schedule("schema-write", Hold(0, "PUT", "manifest ref", 1)),
-    "schema-files-before-manifest": Schedule("schema-write", _AT_PUBLISH),
+    "merge-names-a-later-source-head": Schedule("merge-write-source", _SECOND_LISTING),
+    "first-write-fork-deletes-a-live-fork": Schedule(
+        "first-write-first-write", Hold(0, "HEAD", "table version", 1, table=PERSON)
+    ),
+    "schema-apply-lock-left-on-withdraw": Schedule("schema-branch-create", _SECOND_LISTING),
     "init-claims-nothing": Schedule("init-init", Hold(0, "PUT", "schema file", 1)),
 }
 
@@ -76,19 +73,10 @@ _TWO_TABLES: Final = mutate(insert("Person", name="dan"), insert_edge("Knows", "
 # What comes after the weather is calm, and shows what the weather has left.
 WEATHERS: Final[dict[str, list[dict[str, Any]]]] = {
     **STORMS,
-    "delete-failure-fails-the-write": [
-        {
-            **_TWO_TABLES,
-            "weather": {
-                "rules": [{"action": "answer", "status": 403, "verbs": ["DELETE"], "roles": ["sidecar"], "times": 9}]
-            },
-        }
-    ],
     "retry-after-lost-answer": [{**_TWO_TABLES, "weather": STORMS["lost-publish-is-a-conflict"][0]["weather"]}],
     "schema-apply-lock-left-on-withdraw": [
         {
-            "do": "schema_apply",
-            "source": "node Person {\n  name: String @key\n}\n",
+            **WRITERS["schema-add"].step,
             "weather": {"rules": [{"action": "answer", "status": 403, "verbs": ["PUT"], "roles": ["sidecar"]}]},
         },
         dict(_TWO_TABLES),
@@ -97,17 +85,18 @@ WEATHERS: Final[dict[str, list[dict[str, Any]]]] = {
 
 PLACES: Final[dict[str, Spot]] = {
     **SPOTS,
-    "sidecar-failure-is-ignored": Spot("insert", "recovery.sidecar_write", ERROR),
     "publish-per-table": Spot("insert", "graph_publish.before_commit_append", KILL),
     "lineage-in-a-second-commit": Spot("insert", "graph_publish.before_commit_append", KILL),
     "delete-failure-fails-the-write": Spot("insert", "recovery.sidecar_delete", ERROR),
     "unconfirmed-merge-goes-forward": Spot("recovery-merge-unconfirmed", "recovery.sidecar_list", KILL),
     "rollback-forgets-a-table": BACK,
+    "recovery-forgets-for-whom": BEFORE_ITS_PUBLISH,
+    "recovery-in-nobodys-name": FORWARD,
+    "recovered-merge-has-one-parent": Spot("merge", "branch_merge.post_phase_b_pre_manifest_commit", KILL),
+    "recovery-of-a-branch-moves-main": Spot("branch-write", "mutation.post_finalize_pre_publisher", KILL),
     "finished-write-counts-as-rolled-back": Spot("insert", "graph_publish.after_manifest_commit", KILL),
     "recovery-on-main-for-a-branch": Spot("recovery-branch-write", "recovery.sidecar_list", KILL),
     "audit-failure-drops-the-sidecar": Spot("recovery-insert", "recovery.record_audit", ERROR),
-    "list-failure-means-none": Spot("recovery-insert", "recovery.sidecar_list", ERROR),
-    "write-ignores-the-schema-lock": Spot("schema-add", "schema_apply.before_staging_write", PAUSE),
     "branch-delete-leaves-forks-that-block-re-creation": Spot("fork-reclaim", "fork.before_classify", GO_ON),
     "schema-files-before-manifest": Spot("schema-add", "graph_publish.before_commit_append", KILL),
     "init-leaves-half-a-graph": Spot("init", "init.after_schema_pg_written", KILL),
