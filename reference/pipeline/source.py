@@ -52,7 +52,7 @@ def register(spark: SparkSession, env: Mapping[str, str] | None = None) -> None:
     refuse_without_spark()
     from pyspark.sql.datasource import DataSource, DataSourceReader
 
-    class Reader(DataSourceReader):
+    class Reader(DataSourceReader):  # type: ignore[misc, unused-ignore]
         """What Spark asks for; the work is done by `TableReader`."""
 
         def __init__(self, table: TableReader) -> None:
@@ -69,7 +69,7 @@ def register(spark: SparkSession, env: Mapping[str, str] | None = None) -> None:
         def read(self, partition: Any) -> Iterator[Any]:
             return self.table.read(partition.value)
 
-    class OmniGraph(DataSource):
+    class OmniGraph(DataSource):  # type: ignore[misc, unused-ignore]
         """A table of a graph."""
 
         def __init__(self, options: Any) -> None:
