@@ -35,6 +35,7 @@ def bench_of(store: Store) -> Any:
     return bench_at(store, "reference", timeout_seconds=20.0)
 
 
+@pytest.mark.slow
 def test_a_store_that_dies_is_the_store_s_fault(server: moto.MotoStore, store: Store) -> None:
     def kill(name: str) -> None:
         if name.startswith("cold-snapshot"):
