@@ -8,7 +8,8 @@ So a whole measurement costs a few hundred commits, and no graph is built twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -94,21 +95,16 @@ def measure(
                 found.unsupported[f"{operation.name} after optimize"] = "the engine does not declare optimize"
             continue
         if of_ground:
-            _measure_on(bench, store, profile, ground, of_ground, found, told)
+            with _blaming(store, ground):
+                _measure_on(bench, store, profile, ground, of_ground, found, told)
     return found
 
 
-def _measure_on(
-    bench: Bench,
-    store: Store,
-    profile: Profile,
-    ground: Ground,
-    operations: Sequence[Operation],
-    found: Measured,
-    told: Callable[[str], object],
-) -> None:
+@contextmanager
+def _blaming(store: Store, ground: Ground) -> Iterator[None]:
+    """What ends a measurement: the store, if it does not answer, and else whoever was measured."""
     try:
-        _measure_growing(bench, store, profile, ground, operations, found, told)
+        yield
     except (SweepBroken, EngineError, AdapterFault, DatasetMissing, DatasetUnreadable) as error:
         silence = store.silence()
         if silence is None:
@@ -117,7 +113,7 @@ def _measure_on(
         raise SweepBroken(message) from error
 
 
-def _measure_growing(
+def _measure_on(
     bench: Bench,
     store: Store,
     profile: Profile,

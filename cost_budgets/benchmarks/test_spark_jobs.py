@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,10 +25,8 @@ import pytest
 
 from cost_budgets.benchmarks.conftest import Ratios, alternating
 from cost_budgets.benchmarks.serial import serially
-from reference.errors import OmniError
 from reference.format.export_lines import export_lines, row_json
 from reference.graph import Graph
-from reference.pipeline.session import refuse_without_spark, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,17 +35,6 @@ SCALE: Final = float(os.environ.get("TOUCHSTONE_SPARK_SCALE", "1"))
 NODES, EDGES = int(1_000_000 * SCALE), int(5_000_000 * SCALE)
 ROUNDS: Final = 3
 CHANGED_TABLES: Final = ("node:Person", "edge:Knows")
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    try:
-        refuse_without_spark()
-    except OmniError as reason:
-        pytest.skip(str(reason))
-    session = spark_session("local[2]")
-    yield session
-    session.stop()
 
 
 @dataclass(frozen=True)

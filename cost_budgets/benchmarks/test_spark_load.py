@@ -25,9 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cost_budgets.benchmarks.conftest import Ratios, alternating
-from reference.errors import OmniError
 from reference.graph import Graph
-from reference.pipeline.session import refuse_without_spark, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,17 +37,6 @@ SIMPLE: Final = """
 node Person { name: String @key  age: I32?  @range(age, 0..150) }
 edge Knows: Person -> Person { weight: F64? }
 """
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    try:
-        refuse_without_spark()
-    except OmniError as reason:
-        pytest.skip(str(reason))
-    session = spark_session("local[2]")
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="module")
