@@ -94,6 +94,7 @@ def test_mistakes_have_the_exit_code_of_their_kind(
 def test_without_java_one_sentence_says_what_to_install(
     monkeypatch: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     monkeypatch.setattr(session, "java_version", lambda: None)
     assert run(["pipeline", "generate", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err.strip().splitlines()

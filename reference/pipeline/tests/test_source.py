@@ -64,6 +64,7 @@ def test_a_frame_stays_at_its_snapshot(spark: SparkSession, tmp_path: Path) -> N
 
 
 def test_filters_that_mean_the_same_are_pushed_down_and_no_others() -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
     from pyspark.sql.datasource import EqualTo, GreaterThan, In, IsNull, StringContains
 
     columns = schema([field("name", string()), field("age", int64())])
