@@ -159,21 +159,22 @@ def spoilt(tmp_path: Path, **changes: Any) -> Path:
     return path
 
 
+OPEN = {"do": "open"}
 HOLD = {"ordinal": 1, "verb": "PUT", "role": "sidecar", "nth": 1, "where": "here"}
-PAIR = {"name": "x", "sentence": "x", "first": [], "second": [], "both": True, "follow": [], "held": "first"}
+PAIR = {"name": "x", "sentence": "x", "first": [OPEN], "second": [OPEN], "both": True, "follow": [], "held": "first"}
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"kind": "cut"}, "'fault' is a required property"),
-        ({"kind": "cut", "fault": {"cut": {"moment": "soon"}}}, "trace.fault.cut.moment: 'soon' is none of"),
-        ({"kind": "cut", "fault": {}, "steps": []}, "trace.steps: is empty"),
-        ({"kind": "earthquake"}, "'earthquake' is not one of"),
-        ({"kind": "history", "fault": {}}, "this is no plan of a history"),
-        ({"kind": "pair", "fault": {}}, "trace.fault.name: None is no str"),
-        ({"kind": "pair", "fault": {**PAIR, "hold": HOLD}}, "trace.fault.hold.where: 'here' does not fit"),
-        ({"steps": [{"do": "mutte"}]}, "trace.steps[0].do: there is no step 'mutte'"),
+        ({"kind": "cut"}, "trace.fault: is missing"),
+        ({"kind": "cut", "fault": {"cut": {"moment": "soon"}}}, 'trace.fault.cut.moment: "soon" is none of'),
+        ({"kind": "cut", "fault": {"cut": {"moment": "ack"}}, "steps": []}, "trace.steps: [] does not fit"),
+        ({"kind": "earthquake"}, 'trace.kind: "earthquake" is none of'),
+        ({"kind": "history", "fault": {}}, "trace.fault.plan: is missing"),
+        ({"kind": "pair", "fault": {}}, ": is missing"),
+        ({"kind": "pair", "fault": {**PAIR, "hold": HOLD}}, "trace.fault.hold.where: there is no such field"),
+        ({"steps": [{"do": "mutte"}]}, 'trace.steps[0].do: "mutte" is none of'),
         (
             {"steps": [{"do": "load", "records": [], "weather": {"rules": [{"action": "x"}]}}]},
             "trace.steps[0].weather.rules[0].action",
