@@ -17,7 +17,7 @@ from rich.table import Table
 from conformance.adapters import InvalidEngineSpec, parse
 from conformance.consoles import make_console, usage
 from conformance.runner.verdict import CONFORMS, FAILS
-from failpoints.commands import EngineOption, in_words
+from failpoints.command_ends import EngineOption, in_words
 from fixtures.stores.catalog import STORES, kind_of, running
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from conformance.adapters import InvalidEngineSpec, parse
 from conformance.consoles import make_console, usage
 from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_TESTED
-from failpoints.commands import EngineOption, StoreOption, TimeoutOption, in_words
+from failpoints.command_ends import EngineOption, StoreOption, TimeoutOption, in_words
 
 _PROFILES: Final = ("full", "quick")
 

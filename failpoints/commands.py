@@ -6,42 +6,37 @@ could not run, 4 nothing was tried. What is heavy is imported by the command tha
 
 from __future__ import annotations
 
-import os
-import re
-import signal
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from conformance.adapters import AdapterFault, EngineError, InvalidEngineSpec, Unsupported, parse
+from conformance.adapters import parse
 from conformance.consoles import make_console, usage
-from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_TESTED
-from fixtures.stores.catalog import STORES, UnknownStore
-from fixtures.stores.moto import StoreUnavailable
-
-EngineOption = Annotated[
-    str, typer.Option("--engine", help="cmd:<command line>, python:<module>:<Class>, mutant:<name>, or reference.")
-]
-StoreOption = Annotated[str, typer.Option("--store", help=f"An S3 store: {', '.join(set(STORES) - {'local'})}.")]
-JobsOption = Annotated[
-    int | None,
-    typer.Option("--jobs", min=1, help="Processes that try at the same time; by default as the cores allow."),
-]
-TracesOption = Annotated[Path, typer.Option("--traces", help="Where the trace of everything that is wrong is written.")]
-TimeoutOption = Annotated[
-    float, typer.Option("--timeout", min=0.1, help="Seconds that one answer of the engine may take.")
-]
-TRACES: Final = Path("traces")
-EXIT_INTERRUPTED: Final = 130
+from conformance.runner.verdict import CONFORMS, FAILS, NOTHING_TESTED
+from failpoints.command_ends import (
+    EXIT_INTERRUPTED,
+    TRACES,
+    EngineOption,
+    JobsOption,
+    Refusals,
+    StoreOption,
+    TimeoutOption,
+    TracesOption,
+    default_jobs,
+    in_words,
+    keep_trace,
+    names_in,
+    progress_line,
+    refusals,
+    say_rate,
+    verdict_of,
+)
 
 
 def sweep_command(
@@ -75,17 +70,17 @@ def sweep_command(
 
     if double not in DOUBLES:
         raise usage(f"--double is one of {', '.join(DOUBLES)}, not '{double}'")
-    with _refusals(UnknownWriter):
+    with refusals(UnknownWriter):
         parse(engine)
-        writers = writers_called(_names(writer))
+        writers = writers_called(names_in(writer))
     options = SweepOptions(engine=engine, store=store, double=double, timeout_seconds=timeout)
     console = make_console()
     found: list[CellResult] = []
-    refused = _Refusals(console)
+    refused = Refusals(console)
     began = time.monotonic()
     with (
         in_words(console) as ended,
-        _progress(console, "cells") as advance,
+        progress_line(console, "cells") as advance,
         closing(sweep(writers, options, jobs=jobs or default_jobs())) as results,
     ):
         for result in results:
@@ -94,17 +89,17 @@ def sweep_command(
                 show_cell(result, console)
                 advance(result.wrong is not None)
                 if result.wrong is not None:
-                    _write(traces, name_of(result), trace_of(result), engine, store, console)
+                    keep_trace(traces, name_of(result), trace_of(result), engine, store, console)
             else:
                 refused.add(result)
     wrong = [f"{result.writer} {result.cut}: {', '.join(result.wrong[0])}" for result in found if result.wrong]
     if found:
         console.print(summary(found))
-        _say_rate(console, len(found), "cells", time.monotonic() - began)
+        say_rate(console, len(found), "cells", time.monotonic() - began)
     for line in unreached(found):
         console.print(f"[bold yellow]not reached[/] {escape(line)}", highlight=False, soft_wrap=True)
     reached = sum(result.reached for result in found)
-    raise typer.Exit(_verdict(console, reached, wrong, "cells", refused, ended))
+    raise typer.Exit(verdict_of(console, reached, wrong, "cells", refused, ended))
 
 
 def race_command(
@@ -135,7 +130,7 @@ def race_command(
     timeout: TimeoutOption = 120.0,
 ) -> None:
     """Hold one driver at each of its requests while another does its work; or let many write at once."""
-    with _refusals():
+    with refusals():
         parse(engine)
     if processes is None and (mixed or any(each is not None for each in (writes, seed, kill_every))):
         raise usage("--writes, --seed, --mixed and --kill-every are for a history: say with --processes how many write")
@@ -153,21 +148,23 @@ def race_command(
     from failpoints.pairs.show import show_schedule
     from failpoints.pairs.sweep import seldom_reached, sweep, table_of
 
-    names = _names(pairs)
-    with _refusals(UnknownPair):
+    names = names_in(pairs)
+    with refusals(UnknownPair):
         pairs_called(names)
     found: list[ScheduleResult] = []
-    refused = _Refusals(console)
+    refused = Refusals(console)
     began = time.monotonic()
     swept = sweep(engine, store=store, pairs=names, limit=limit, jobs=jobs or default_jobs(), timeout_seconds=timeout)
-    with in_words(console) as ended, _progress(console, "schedules") as advance, closing(swept) as results:
+    with in_words(console) as ended, progress_line(console, "schedules") as advance, closing(swept) as results:
         for result in results:
             if isinstance(result, ScheduleResult):
                 found.append(result)
                 show_schedule(result, console)
                 advance(result.verdict == "wrong")
                 if result.verdict == "wrong" and result.trace is not None:
-                    _write(traces, f"{result.pair}-{result.held}-{len(found)}", result.trace, engine, store, console)
+                    keep_trace(
+                        traces, f"{result.pair}-{result.held}-{len(found)}", result.trace, engine, store, console
+                    )
             else:
                 refused.add(result)
     wrong = [
@@ -180,11 +177,11 @@ def race_command(
         console.print(f"[bold yellow]known gaps[/] of the format: {gaps} schedules, listed above", highlight=False)
     if found:
         console.print(table_of(found))
-        _say_rate(console, len(found), "schedules", time.monotonic() - began)
+        say_rate(console, len(found), "schedules", time.monotonic() - began)
     for line in seldom_reached(found):
         console.print(f"[bold yellow]seldom reached[/] {escape(line)}", highlight=False, soft_wrap=True)
     reached = sum(result.reached for result in found)
-    raise typer.Exit(_verdict(console, reached, wrong, "schedules", refused, ended))
+    raise typer.Exit(verdict_of(console, reached, wrong, "schedules", refused, ended))
 
 
 def _history(
@@ -222,7 +219,7 @@ def _history(
     for line in lines_of(result):
         console.print(escape(line), highlight=False, soft_wrap=True)
     if result.trace is not None:
-        _write(traces, f"history-seed-{seed}", result.trace, engine, store, console)
+        keep_trace(traces, f"history-seed-{seed}", result.trace, engine, store, console)
     if result.holds and not result.counts["acknowledged"]:
         console.print("[bold cyan]nothing was tried[/]: not one write was acknowledged", highlight=False)
         return NOTHING_TESTED
@@ -243,7 +240,7 @@ def storm_command(
     from failpoints.storms.storm import run_storm
     from failpoints.workshop import workshop
 
-    with _refusals():
+    with refusals():
         parse(engine)
     console = make_console()
     without_aws_variables()
@@ -268,7 +265,7 @@ def storm_command(
     console.print(f"[bold red]broke {', '.join(result.failure.ids)}[/]", highlight=False)
     console.print(f"because {escape(result.failure.because)}", highlight=False, soft_wrap=True)
     console.print(f"after these steps:\n{escape(script_of(list(result.failure.steps)))}", highlight=False)
-    _write(traces, f"storm-seed-{seed}", result.trace(), engine, store, console, seed=seed)
+    keep_trace(traces, f"storm-seed-{seed}", result.trace(), engine, store, console, seed=seed)
     raise typer.Exit(FAILS)
 
 
@@ -287,140 +284,9 @@ def pin_command(
     from conformance.traces import TraceError, read_trace
     from failpoints.pinning import PinError, pin
 
-    with _refusals(TraceError, PinError):
+    with refusals(TraceError, PinError):
         chosen = engine or read_trace(trace)["engine"]
         parse(chosen)
         test = pin(trace, into, engine=chosen, store=store)
     words = f"pinned: {test}, on the engine {chosen}\nrun it with: pytest {test}"
     make_console().print(escape(words), highlight=False, soft_wrap=True)
-
-
-# -- what they share ---------------------------------------------------------------------------------------------------
-
-
-def default_jobs() -> int:
-    return min(os.cpu_count() or 1, 4)
-
-
-def _names(given: Iterable[str] | None) -> list[str]:
-    return [name for each in given or ["all"] for name in each.split(",") if name]
-
-
-@contextmanager
-def _refusals(*more: type[ValueError]) -> Iterator[None]:
-    kinds: tuple[type[ValueError], ...] = (InvalidEngineSpec, UnknownStore, *more)
-    try:
-        yield
-    except kinds as error:
-        raise usage(str(error)) from None
-
-
-@dataclass
-class Ended:
-    """How a command ended: early, if somebody has interrupted it."""
-
-    early: bool = False
-
-
-@contextmanager
-def in_words(console: Console) -> Iterator[Ended]:
-    """What ends a command that has begun, in words. Who interrupts it sees what was found until then."""
-    from failpoints.gate import GateError
-    from failpoints.workshop import SweepBroken, UnfitStore
-    from fixtures.forge import ForgeError
-
-    ended = Ended()
-    # Who asks this process to end wants its stores, drivers and workers to end too.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if _is_main() else None
-    try:
-        yield ended
-    except KeyboardInterrupt:
-        ended.early = True
-        console.print("[bold yellow]interrupted[/]", highlight=False)
-    except (UnknownStore, UnfitStore) as error:
-        raise usage(str(error)) from None
-    except StoreUnavailable as reason:
-        console.print(f"[bold cyan]skipped[/]: {escape(str(reason))}", highlight=False, soft_wrap=True)
-        raise typer.Exit(NOTHING_TESTED) from None
-    except (AdapterFault, Unsupported, EngineError, SweepBroken, GateError, ForgeError) as fault:
-        console.print(f"[bold red]could not run[/]: {escape(str(fault))}", highlight=False, soft_wrap=True)
-        raise typer.Exit(COULD_NOT_RUN) from None
-    finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
-
-
-def _is_main() -> bool:
-    return threading.current_thread() is threading.main_thread()
-
-
-class _Refusals:
-    """What could not be tried, said once for each name."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self.unsupported: set[str] = set()
-        self.failed: set[str] = set()
-
-    def add(self, refused: Any) -> None:
-        known = self.unsupported if refused.unsupported else self.failed
-        if refused.name not in known:
-            known.add(refused.name)
-            word = "[bold magenta]unsupported[/]" if refused.unsupported else "[bold red]could not be tried[/]"
-            self._console.print(f"{word} {refused.name}: {escape(refused.reason)}", highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def _progress(console: Console, noun: str) -> Iterator[Any]:
-    """A line that says how far it is, on a terminal."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    counted = {"all": 0, "wrong": 0}
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(f"0 {noun}")
-
-        def advance(is_wrong: bool) -> None:
-            counted["all"] += 1
-            counted["wrong"] += is_wrong
-            progress.update(task, description=f"{counted['all']} {noun}, {counted['wrong']} wrong")
-
-        yield advance
-
-
-def _say_rate(console: Console, number: int, noun: str, seconds: float) -> None:
-    rate = number / seconds * 60 if seconds else 0.0
-    console.print(f"{number} {noun} in {seconds:.0f} s, {rate:.0f} a minute", highlight=False)
-
-
-def _verdict(console: Console, tried: int, wrong: list[str], noun: str, refused: _Refusals, ended: Ended) -> int:
-    """The end of it, with everything again that is wrong; the exit code."""
-    for line in wrong:
-        console.print(f"[bold red]wrong[/] {escape(line)}", highlight=False, soft_wrap=True)
-    if wrong:
-        console.print(f"[bold red]wrong[/]: {len(wrong)} of {tried} {noun}", highlight=False)
-        return FAILS
-    if ended.early:
-        return EXIT_INTERRUPTED
-    if refused.failed:
-        console.print(f"[bold red]could not run[/]: {', '.join(sorted(refused.failed))}", highlight=False)
-        return COULD_NOT_RUN
-    if not tried:
-        console.print(f"[bold cyan]nothing was tried[/]: no {noun}", highlight=False)
-        return NOTHING_TESTED
-    console.print(f"[bold green]holds[/]: {tried} {noun}, none wrong", highlight=False)
-    return CONFORMS
-
-
-def _write(
-    directory: Path, name: str, found: Mapping[str, Any], engine: str, store: str, console: Console, *, seed: int = 0
-) -> None:
-    from conformance.runner.redaction import without_secrets
-    from conformance.traces import write_trace
-
-    path = directory / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)}.json"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        write_trace(path, found, engine=without_secrets(engine), store=store, seed=seed)
-    except OSError as error:
-        console.print(f"      its trace cannot be written to {path}: {error.strerror}", highlight=False, soft_wrap=True)
-    else:
-        console.print(f"      trace: {path}", highlight=False, soft_wrap=True)
