@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from failpoints.gate import Exchange
+from failpoints.gate import WRITE_VERBS, Exchange
 from failpoints.gate.roles import AUDIT, MANIFEST, place_of
 from failpoints.pairs.pairs import Pair, Side
 from failpoints.steps import Step, branch_of
@@ -29,7 +29,6 @@ STAGING: Final = "a process recovers the staged files of a schema apply while an
 # Who opens a graph to write rolls back what it finds. Writers and refreshes only go forward [REC-07]: one of them that
 # takes something back has no excuse.
 _RECOVERING: Final = "open"
-_WRITES: Final = ("PUT", "COPY", "COMPLETE_UPLOAD")
 _NEVER: Final = float("inf")
 
 
@@ -123,7 +122,7 @@ def _reads_manifest(request: Exchange) -> bool:
 
 
 def _publishes(request: Exchange) -> bool:
-    return request.role == "manifest version" and request.verb in _WRITES and request.applied
+    return request.role == "manifest version" and request.verb in WRITE_VERBS and request.applied
 
 
 def _first(requests: Iterator[Exchange]) -> float:
@@ -151,7 +150,7 @@ def _restores(seen: Evidence, side: Side, requests: Sequence[Exchange]) -> bool:
     """A new version of a table by somebody who only recovers: recovery moves a table in no other way."""
     if not seen.does(side, _RECOVERING):
         return False
-    return any(each.role == "table version" and each.verb in _WRITES for each in requests)
+    return any(each.role == "table version" and each.verb in WRITE_VERBS for each in requests)
 
 
 def _discards(seen: Evidence) -> bool:
@@ -159,7 +158,7 @@ def _discards(seen: Evidence) -> bool:
     if not seen.does(seen.other, _RECOVERING):
         return False
     others = seen.requests[seen.other]
-    own = {each.key for each in others if each.role == "sidecar" and each.verb in _WRITES}
+    own = {each.key for each in others if each.role == "sidecar" and each.verb in WRITE_VERBS}
     published = min(_first(each for each in lane if _publishes(each)) for lane in seen.requests.values())
     return any(
         each.role == "sidecar" and each.verb == "DELETE" and each.number < published
@@ -189,10 +188,10 @@ def _was_recreated(seen: Evidence) -> bool:
     """Whether a branch was made anew while the held lane was writing to it, with its sidecar put."""
     branches = {branch_of(step) for step in seen.steps(seen.held) if step["do"] in ("load", "mutate", "merge")}
     until_then = _until_held(seen)
-    inside = any(each.role == "sidecar" and each.verb in _WRITES and each.applied for each in until_then)
+    inside = any(each.role == "sidecar" and each.verb in WRITE_VERBS and each.applied for each in until_then)
     remade = {step["name"] for step in seen.steps(seen.other) if step["do"] == "branch_delete"} & {
         step["name"] for step in seen.steps(seen.other) if step["do"] == "branch_create"
     }
     refs = [each for each in seen.requests[seen.other] if each.role == "manifest ref"]
-    did = {each.verb in _WRITES for each in refs if each.durable and _ref_name(each.key) in branches & remade}
+    did = {each.verb in WRITE_VERBS for each in refs if each.durable and _ref_name(each.key) in branches & remade}
     return inside and did == {True, False}

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from conformance.model import Model
 from failpoints.baseline import build
 from failpoints.drivers import Driver
-from failpoints.gate import Armed, Exchange, GateBusy, GateTimeout, Rule
+from failpoints.gate import WRITE_VERBS, Armed, Exchange, GateBusy, GateTimeout, Rule
 from failpoints.oracle import Before, look
 from failpoints.pairs.pairs import Pair
 from failpoints.steps import MAIN, Step
@@ -26,7 +26,6 @@ from failpoints.world import attempt
 from fixtures.forge import Forge, Photo
 from fixtures.stores.catalog import Store
 
-_WRITES: Final = ("PUT", "COPY", "COMPLETE_UPLOAD")
 _LOOK_SECONDS: Final = 0.05
 
 
@@ -149,7 +148,7 @@ def _left_by(bench: Bench, ground: Ground, step: Step) -> Photo:
     role, nth = ground.pair.crash_before
     with a_driver(bench) as driver, ThreadPoolExecutor(1) as thread:
         handle = driver.engine.open(ground.uri)
-        armed = bench.gate.arm(Rule("hold", owner=driver.owner, verbs=_WRITES, roles=(role,), nth=nth))
+        armed = bench.gate.arm(Rule("hold", owner=driver.owner, verbs=WRITE_VERBS, roles=(role,), nth=nth))
         ending = thread.submit(attempt, handle, step)
         try:
             if held_in(armed, ending) is None:
