@@ -31,7 +31,7 @@ from failpoints.pairs.rest import judge_at_rest
 from failpoints.pairs.stage import NoSuchMeeting, Stage, held_in
 from failpoints.pairs.traces import trace_of
 from failpoints.steps import Step
-from failpoints.world import ACKNOWLEDGED, REFUSED, UNKNOWN, Ending, attempt
+from failpoints.world import ACKNOWLEDGED, REFUSED, UNKNOWN, Ending, attempt, exports_of
 
 Verdict = Literal["ok", "gap", "wrong"]
 Moment = Literal["before", "after"]
@@ -112,6 +112,8 @@ def alone(stage: Stage, side: Side) -> tuple[Exchange, ...]:
         if call.step["do"] == "open" and stage.ground.dead:
             raise RequirementBroken(("REC-18",), because)
         if call.refused_as == CONFLICT and stage.ground.dead:
+            if call.is_maintenance:
+                continue  # It may wait for a recovery, and is held while it looks whether it must.
             raise NoSuchMeeting(because)
         raise SetupFailed(because)
     return stage.bench.gate.exchanges(stage.driver(side).owner, since)
@@ -215,7 +217,10 @@ def _opened(stage: Stage, side: Side) -> Handle:
     engine = stage.driver(side).engine
     if stage.ground.pair.lane(side)[0]["do"] in WITHOUT_A_HANDLE:
         return Handle(engine, "")
-    return engine.open(stage.uri)
+    handle = engine.open(stage.uri)
+    if stage.ground.pair.known:
+        exports_of(handle)
+    return handle
 
 
 def _done(handle: Handle, stage: Stage, side: Side) -> tuple[Call, ...]:

@@ -35,10 +35,19 @@ class NoSuchMeeting(Exception):
 
 
 @dataclass(frozen=True)
+class Dead:
+    """An operation that somebody died in: the step, by its number, and whether a HEAD had moved."""
+
+    operation: str
+    number: int
+    moved: bool
+
+
+@dataclass(frozen=True)
 class Ground:
     """The graph of a pair before it begins. `crashed` is what those left who died after that.
 
-    `dead` are their operations, by the sidecars that they left, of which a HEAD had moved.
+    `dead` are their operations, by the sidecars that they left.
     """
 
     pair: Pair
@@ -47,7 +56,7 @@ class Ground:
     model: Model | None = field(repr=False)
     photo: Photo = field(repr=False)
     crashed: Photo | None = field(default=None, repr=False)
-    dead: frozenset[str] = frozenset()
+    dead: tuple[Dead, ...] = ()
 
     @property
     def is_portable(self) -> bool:
@@ -133,12 +142,15 @@ def prepare(bench: Bench, store: Store, pair: Pair) -> Ground:
     ground = Ground(pair, uri, store.env, baseline.model, baseline.photo)
     if not pair.crash:
         return ground
-    left = [_left_by(bench, ground, step) for step in pair.crash]
-    crashed = together(baseline.photo, left)
-    forge.restore(crashed)
+    photos, dead = [], []
     heads = {name: len(baseline.model.commits(name)) for name in baseline.model.branch_list()}
-    scene = look(Before(uri, store.env, baseline.model, pair.crash[0], heads, frozenset()))
-    return replace(ground, crashed=crashed, dead=scene.moved)
+    for number, step in enumerate(pair.crash):
+        photos.append(_left_by(bench, ground, step))
+        scene = look(Before(uri, store.env, baseline.model, step, heads, frozenset()))
+        dead += [Dead(operation, number, operation in scene.moved) for operation in sorted(scene.sidecars)]
+    crashed = together(baseline.photo, photos)
+    forge.restore(crashed)
+    return replace(ground, crashed=crashed, dead=tuple(dead))
 
 
 def _left_by(bench: Bench, ground: Ground, step: Step) -> Photo:
