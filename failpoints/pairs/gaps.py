@@ -257,5 +257,10 @@ def _was_recreated(seen: Evidence) -> bool:
         step["name"] for step in seen.steps(seen.other) if step["do"] == "branch_create"
     }
     refs = [each for each in seen.requests[seen.other] if each.role == "manifest ref"]
-    did = {each.verb in WRITE_VERBS for each in refs if each.durable and _ref_name(each.key) in branches & remade}
+    did = {
+        each.verb in WRITE_VERBS
+        for each in refs
+        for key in each.keys or (each.key,)
+        if each.durable and _ref_name(key) in branches & remade
+    }
     return inside and did == {True, False}

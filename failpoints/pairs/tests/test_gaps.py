@@ -168,6 +168,13 @@ def test_a_branch_made_anew_under_a_writer_is_a_gap_once_its_sidecar_is_put() ->
     assert gap("branch-write-recreate", "first", [(1, "PUT", SIDECAR)], remade[:1], "PUB-21") is None
 
 
+def test_a_branch_that_went_by_a_bulk_delete_was_made_anew_all_the_same() -> None:
+    bulk = replace(asked(3, "DELETE", BRANCH), key="", keys=(BRANCH,))
+    lanes: dict[Side, list[Exchange]] = {"first": [asked(1, "PUT", SIDECAR)], "second": [bulk, asked(4, "PUT", BRANCH)]}
+    seen = Evidence(PAIRS["branch-write-recreate"], "first", lanes["first"][0], lanes)
+    assert gap_of(seen, ("PUB-21",)) == RECREATED
+
+
 def test_where_nobody_was_held_there_is_no_gap() -> None:
     lanes = {"first": [asked(1, "PUT", FORK)], "second": [asked(3, "DELETE", FORK)]}
     assert gap_of(Evidence(PAIRS["first-write-cleanup"], "first", None, lanes), ("PUB-01",)) is None  # type: ignore[arg-type]
