@@ -5,7 +5,7 @@ acknowledgements and races can be made on any engine, in any language, with no l
 """
 
 from failpoints.gate.errors import GateBusy, GateError, GateTimeout, RuleError
-from failpoints.gate.exchange import OUTCOMES, Exchange
+from failpoints.gate.exchange import OUTCOMES, WRITE_VERBS, Exchange
 from failpoints.gate.gate import Gate, Port
 from failpoints.gate.ledger import Armed
 from failpoints.gate.roles import DURABLE_VERBS, ROLES, VERBS, role_of
@@ -18,6 +18,7 @@ __all__ = [
     "OUTCOMES",
     "ROLES",
     "VERBS",
+    "WRITE_VERBS",
     "Armed",
     "Exchange",
     "Gate",

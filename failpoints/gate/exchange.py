@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from failpoints.gate.roles import DURABLE_VERBS
 
+# How an object comes to be there whole, at once: by a put, by a copy, or by the end of an upload in parts.
+WRITE_VERBS: Final = ("PUT", "COPY", "COMPLETE_UPLOAD")
 OUTCOMES: Final = ("answered", "refused", "cut", "injected", "client_gone", "store_gone", "in_flight", "held")
 
 

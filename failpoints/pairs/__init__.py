@@ -3,6 +3,7 @@
 pairs       which lanes meet, on which graph
 orders      in which serial orders they can have happened, by the model
 judge       whether what an engine shows is one of them
+lineage     which commit is which call's, and who may have made the others
 glimpse     what a reader may see while one lane is held
 rest        what else must be true of a graph when both are done
 gaps        races that the format leaves open, known by what the processes did

@@ -3,19 +3,20 @@
 The catalog names some of them (section 24), decision 001 the others. Which request a lane was held in says little: it
 is another one in every engine. So a gap is called by evidence, from the requests that passed the gate: somebody
 removed the fork that a first write was making, or took a live or dead writer's move back, or touched its staged
-files, or made a branch anew under a writer's hands. A schedule that ends well is never called a gap, and neither is
-one in which a call came to no end.
+files, or made a branch anew under a writer's hands. It excuses what became of that writer, and never of a bystander: a
+call that was acknowledged is lost by a gap only if it was its own sidecar, table or file that somebody took. A schedule
+that ends well is never called a gap, and neither is one in which a call came to no end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from failpoints.gate import Exchange
+from failpoints.gate import WRITE_VERBS, Exchange
 from failpoints.gate.roles import AUDIT, MANIFEST, place_of
-from failpoints.pairs.pairs import Pair, Side
+from failpoints.pairs.pairs import SIDES, Pair, Side
 from failpoints.steps import Step, branch_of
 
 # Decision 001: a branch that is made anew lives at the same address, and nobody can tell whose files these are.
@@ -29,7 +30,9 @@ STAGING: Final = "a process recovers the staged files of a schema apply while an
 # Who opens a graph to write rolls back what it finds. Writers and refreshes only go forward [REC-07]: one of them that
 # takes something back has no excuse.
 _RECOVERING: Final = "open"
-_WRITES: Final = ("PUT", "COPY", "COMPLETE_UPLOAD")
+# What says that an acknowledged call is lost, and how a writer ends that lives: that it covers what it moved.
+_LOST: Final = "PUB-20"
+_COVERED: Final = "PUB-21"
 _NEVER: Final = float("inf")
 
 
@@ -61,12 +64,29 @@ def gap_of(seen: Evidence, broken: Sequence[str]) -> str | None:
         return RECREATED
     if _was_reclaimed(seen, seen.other, seen.held) or _was_reclaimed(seen, seen.held, seen.other):
         return RECLAIM
-    if _touched_staging(seen):
+    if _excuses_staging(seen, broken):
         return STAGING
-    # A writer that lives must leave what it moved covered, whatever others took it for: PUB-21 says so itself.
-    if _was_rolled_back(seen) and (seen.pair.crash or "PUB-21" not in broken):
-        return ROLL_BACK
-    return None
+    return ROLL_BACK if _excuses_roll_back(seen, broken) else None
+
+
+def _excuses_staging(seen: Evidence, broken: Sequence[str]) -> bool:
+    """Files that two have been at may be of either; but a call is lost by that only if the files were its own."""
+    if not _touched_staging(seen):
+        return False
+    return _LOST not in broken or any(_lost_its_files(seen, side) for side in SIDES)
+
+
+def _excuses_roll_back(seen: Evidence, broken: Sequence[str]) -> bool:
+    """What a roll-back may cost: anything of the writer that is rolled back, and the record of who did it.
+
+    A writer that lives must leave what it moved covered, whatever others took it for: PUB-21 says so itself. Of a
+    writer that died, only the recovery can go wrong by two that recover it: the rows of all others are none of theirs.
+    """
+    if not _was_rolled_back(seen):
+        return False
+    if any(_was_taken_back(seen, side) for side in SIDES):
+        return bool(seen.pair.crash) or _COVERED not in broken
+    return bool(seen.pair.crash) and all(each == _COVERED or each.startswith("REC-") for each in broken)
 
 
 # -- forks ------------------------------------------------------------------------------------------------------------
@@ -84,11 +104,13 @@ def _was_reclaimed(seen: Evidence, by: Side, of: Side) -> bool:
     for request, table, fork in _removed_forks(seen.requests[by]):
         if not any(each.durable and (table, fork) in set(_forks_of(each)) for each in theirs):
             continue
-        published = _first(each for each in theirs if _publishes(each) and each.branch == fork)
-        if request.number < published:
+        published = _published(seen, (each for each in theirs if each.branch == fork))
+        if request.started < published:
             return True
-        read = [each.number for each in seen.requests[by] if _reads_manifest(each) and each.number < request.number]
-        found = _first(each for each in seen.requests[by] if (table, fork) in set(_forks_of(each)))
+        read = [each.started for each in seen.requests[by] if _is_look(each, request)]
+        found = min(
+            (each.started for each in seen.requests[by] if (table, fork) in set(_forks_of(each))), default=_NEVER
+        )
         if read and read[-1] < published and (read[-1] > found or seen.does(by, "cleanup")):
             return True
     return False
@@ -123,11 +145,23 @@ def _reads_manifest(request: Exchange) -> bool:
 
 
 def _publishes(request: Exchange) -> bool:
-    return request.role == "manifest version" and request.verb in _WRITES and request.applied
+    return request.role == "manifest version" and request.verb in WRITE_VERBS and request.applied
 
 
-def _first(requests: Iterator[Exchange]) -> float:
-    return next((each.number for each in requests), _NEVER)
+def _published(seen: Evidence, requests: Iterable[Exchange]) -> float:
+    """When the first publish among some requests took effect."""
+    return min((_effect(seen, each) for each in requests if _publishes(each)), default=_NEVER)
+
+
+def _effect(seen: Evidence, request: Exchange) -> float:
+    """When a write took effect: with its answer, and before it was held if it was held after that."""
+    if seen.at is not None and seen.at.number == request.number and seen.at.status is not None:
+        return request.started
+    return _NEVER if request.ended is None else request.ended
+
+
+def _is_look(look: Exchange, before: Exchange) -> bool:
+    return _reads_manifest(look) and look.number < before.number
 
 
 # -- recoveries -------------------------------------------------------------------------------------------------------
@@ -151,7 +185,7 @@ def _restores(seen: Evidence, side: Side, requests: Sequence[Exchange]) -> bool:
     """A new version of a table by somebody who only recovers: recovery moves a table in no other way."""
     if not seen.does(side, _RECOVERING):
         return False
-    return any(each.role == "table version" and each.verb in _WRITES for each in requests)
+    return any(each.role == "table version" and each.verb in WRITE_VERBS for each in requests)
 
 
 def _discards(seen: Evidence) -> bool:
@@ -159,13 +193,42 @@ def _discards(seen: Evidence) -> bool:
     if not seen.does(seen.other, _RECOVERING):
         return False
     others = seen.requests[seen.other]
-    own = {each.key for each in others if each.role == "sidecar" and each.verb in _WRITES}
-    published = min(_first(each for each in lane if _publishes(each)) for lane in seen.requests.values())
+    own = {each.key for each in others if each.role == "sidecar" and each.verb in WRITE_VERBS}
+    published = min(_published(seen, lane) for lane in seen.requests.values())
     return any(
-        each.role == "sidecar" and each.verb == "DELETE" and each.number < published
+        each.role == "sidecar" and each.verb == "DELETE" and each.started < published
         and not set(each.keys or (each.key,)) <= own
         for each in others
     )  # fmt: skip
+
+
+def _was_taken_back(seen: Evidence, side: Side) -> bool:
+    """Whether somebody who recovers removed the sidecar of a lane that writes, or restored a table that it writes.
+
+    And could not know better: a publish that was in the manifest when that was last read says that nobody is dead.
+    """
+    by: Side = "second" if side == "first" else "first"
+    if not seen.does(by, _RECOVERING):
+        return False
+    own = [each for each in seen.requests[side] if each.verb in WRITE_VERBS]
+    sidecars = {each.key for each in own if each.role == "sidecar"}
+    tables = {(each.table, each.branch) for each in own if each.role.startswith("table ")}
+    published = _published(seen, own)
+    for each in seen.requests[by]:
+        removed = each.role == "sidecar" and each.verb == "DELETE" and sidecars & set(each.keys or (each.key,))
+        restored = each.role == "table version" and each.verb in WRITE_VERBS and (each.table, each.branch) in tables
+        read = max((look.started for look in seen.requests[by] if _is_look(look, each)), default=each.started)
+        if (removed or restored) and min(read, each.started) < published:
+            return True
+    return False
+
+
+def _lost_its_files(seen: Evidence, side: Side) -> bool:
+    """Whether somebody who recovers wrote or removed the schema files that a lane had put."""
+    by: Side = "second" if side == "first" else "first"
+    own = {each.key for each in seen.requests[side] if each.role == "schema file" and each.verb in WRITE_VERBS}
+    touched = (each for each in seen.requests[by] if each.durable and each.role == "schema file")
+    return seen.does(by, _RECOVERING) and any(own & set(each.keys or (each.key,)) for each in touched)
 
 
 def _touched_staging(seen: Evidence) -> bool:
@@ -189,10 +252,15 @@ def _was_recreated(seen: Evidence) -> bool:
     """Whether a branch was made anew while the held lane was writing to it, with its sidecar put."""
     branches = {branch_of(step) for step in seen.steps(seen.held) if step["do"] in ("load", "mutate", "merge")}
     until_then = _until_held(seen)
-    inside = any(each.role == "sidecar" and each.verb in _WRITES and each.applied for each in until_then)
+    inside = any(each.role == "sidecar" and each.verb in WRITE_VERBS and each.applied for each in until_then)
     remade = {step["name"] for step in seen.steps(seen.other) if step["do"] == "branch_delete"} & {
         step["name"] for step in seen.steps(seen.other) if step["do"] == "branch_create"
     }
     refs = [each for each in seen.requests[seen.other] if each.role == "manifest ref"]
-    did = {each.verb in _WRITES for each in refs if each.durable and _ref_name(each.key) in branches & remade}
+    did = {
+        each.verb in WRITE_VERBS
+        for each in refs
+        for key in each.keys or (each.key,)
+        if each.durable and _ref_name(key) in branches & remade
+    }
     return inside and did == {True, False}

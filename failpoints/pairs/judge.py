@@ -11,18 +11,19 @@ commits of one branch is also the order of its chain, so a graph that looks righ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from conformance.adapters import EngineError
-from conformance.audit.names import RECOVERY_ACTOR
 from conformance.judge import Handle, RequirementBroken
 from conformance.judge.blame import operation_of
 from conformance.judge.compare import first_difference
 from conformance.model import Model
+from failpoints.pairs.lineage import difference_of_lineage
 from failpoints.pairs.orders import Call, Serial, serial_orders, unknown, was_acknowledged, was_refused
 from failpoints.steps import MAIN
+from failpoints.world import Difference
 
 Lanes = Sequence[Sequence[Call]]
 
@@ -76,13 +77,14 @@ def decide(model: Model | None, lanes: Lanes, seen: Seen | None, what: str) -> D
     return found
 
 
-def _found(model: Model | None, lanes: Lanes, seen: Seen | None) -> tuple[Decision | None, list[str]]:
+def _found(model: Model | None, lanes: Lanes, seen: Seen | None) -> tuple[Decision | None, list[Difference]]:
     differences = []
+    actors = {str(call.step["actor"]) for lane in lanes for call in lane if call.step.get("actor") is not None}
     for serial in serial_orders(model, lanes):
-        difference, told = _difference(model, serial, seen)
+        difference, told = _difference(model, serial, actors, seen)
         if difference is None:
             return Decision(serial, told), []
-        differences.append(f"as {serial.order or 'neither'}, {difference}")
+        differences.append(replace(difference, words=f"as {serial.order or 'neither'}, {difference.words}"))
     return None, list(dict.fromkeys(differences))
 
 
@@ -103,24 +105,37 @@ def _judge_chain(branch: str, shown: Shown, what: str) -> None:
 # -- one order against what is there ---------------------------------------------------------------------------------
 
 
-def _difference(before: Model | None, serial: Serial, seen: Seen | None) -> tuple[str | None, Model | None]:
+def _difference(
+    before: Model | None, serial: Serial, actors: Collection[str], seen: Seen | None
+) -> tuple[Difference | None, Model | None]:
     """Where an engine shows something else than an order, and the model with the ids that the engine gave."""
     if serial.model is None or seen is None:
         same = serial.model is None and seen is None
-        return None if same else f"there is {'no' if seen is None else 'a'} graph", None
+        return None if same else Difference(f"there is {'no' if seen is None else 'a'} graph"), None
     model = serial.model.copy()
+    words = _difference_of_rows(model, seen) or _difference_of_answers(serial, seen)
+    if words is not None:
+        return Difference(words), None
+    chains = {name: shown.commits for name, shown in seen.items()}
+    difference = difference_of_lineage(_ids_of(before), actors, serial, model, chains)
+    if difference is None:
+        _learn(model, seen)
+    return difference, model
+
+
+def _difference_of_rows(model: Model, seen: Seen) -> str | None:
+    """The branches, and the rows and tables of each; the model learns the ids of rows."""
     if sorted(seen) != model.branch_list():
-        return f"there are the branches {sorted(seen)}, and not {model.branch_list()}", None
+        return f"there are the branches {sorted(seen)}, and not {model.branch_list()}"
     for branch, shown in seen.items():
         model.learn_ids(branch, shown.export)
         difference = first_difference(shown.export, model.export(branch))
         if difference is not None:
-            return f"on the branch '{branch}' {difference}", None
+            return f"on the branch '{branch}' {difference}"
         if shown.tables != model.schema.types.keys():
             other = sorted(shown.tables ^ model.schema.types.keys())
-            return f"the branch '{branch}' has other tables: {', '.join(other)}", None
-    difference = _difference_of_answers(serial, seen) or _difference_of_chains(before, serial, model, seen)
-    return difference, model
+            return f"the branch '{branch}' has other tables: {', '.join(other)}"
+    return None
 
 
 def _difference_of_answers(serial: Serial, seen: Seen) -> str | None:
@@ -135,7 +150,7 @@ def _difference_of_answers(serial: Serial, seen: Seen) -> str | None:
             words = "no commit, and it makes one" if commit is None else "a commit, and it makes none"
             return f"the {done.call} names {words}"
         later = serial.done[number + 1 :]
-        if commit is None or any(_ends_branch(each.call, done.branch) for each in later):
+        if commit is None or any(ends_branch(each.call, done.branch) for each in later):
             continue
         if commit["graph_commit_id"] not in seen[done.branch].ids:
             return f"the commit of the {done.call} is not on '{done.branch}'"
@@ -145,37 +160,30 @@ def _difference_of_answers(serial: Serial, seen: Seen) -> str | None:
     )
 
 
-def _ends_branch(call: Call, branch: str) -> bool:
+def ends_branch(call: Call, branch: str) -> bool:
     return (call.step["do"], call.step.get("name")) == ("branch_delete", branch)
 
 
-def _difference_of_chains(before: Model | None, serial: Serial, model: Model, seen: Seen) -> str | None:
-    """As many commits as calls that make one, and more only by maintenance and recovery; the model learns all."""
-    known = (
-        set() if before is None else {each.commit_id for name in before.branch_list() for each in before.commits(name)}
-    )
-    # Maintenance publishes each table by itself [OPT-01]; nothing of it makes more commits than there are tables.
-    maintained = sum(done.call.is_maintenance for done in serial.done) * len(model.schema.types)
+def _ids_of(model: Model | None) -> set[str]:
+    if model is None:
+        return set()
+    return {commit.commit_id for name in model.branch_list() for commit in model.commits(name)}
+
+
+def _learn(model: Model, seen: Seen) -> None:
+    """Give the model every commit that there is, by the name that the engine has for it."""
     for branch, shown in seen.items():
-        meant = model.commits(branch)
-        recovered = [each for each in shown.commits if each.get("actor_id") == RECOVERY_ACTOR]
-        more = len(shown.commits) - len(meant)
-        if more < 0:
-            return f"the branch '{branch}' has {len(shown.commits)} commits, and there should be {len(meant)}"
-        if more > sum(each["graph_commit_id"] not in known for each in recovered) + maintained:
-            return f"the branch '{branch}' has {more} commits more than were made"
-        for _ in range(more):
+        for _ in range(len(shown.commits) - len(model.commits(branch))):
             model.maintain(branch)
         for mine, commit in zip(model.commits(branch), shown.commits, strict=True):
             model.identify(mine, commit["graph_commit_id"], commit["manifest_version"], commit["created_at"])
-    return None
 
 
 # -- in words ----------------------------------------------------------------------------------------------------------
 
 
 def _explained(
-    model: Model | None, lanes: Lanes, seen: Seen | None, what: str, differences: Sequence[str]
+    model: Model | None, lanes: Lanes, seen: Seen | None, what: str, differences: Sequence[Difference]
 ) -> RequirementBroken:
     """What an engine has done instead, where that can be found out: which call is lost, or there although refused."""
     ends = "; ".join(f"the {call} was {call.ending}" for lane in lanes for call in lane)
@@ -191,5 +199,9 @@ def _explained(
             return RequirementBroken(("PUB-23",), f"{what} the {suspect} was refused, and is there. {ends}")
         if was_acknowledged(suspect) and not is_there:
             return RequirementBroken(("PUB-07", "PUB-20", blamed), f"{what} the {suspect} is lost. {ends}")
-    orders = "; ".join(differences[:3]) or "no order of them is allowed by the model"
+    by_itself = next((each for each in differences if each.ids), None)
+    if by_itself is not None:
+        # The rows are those of an order, and only what its commits say is wrong.
+        return RequirementBroken(by_itself.ids, f"{what} {by_itself.words}. {ends}")
+    orders = "; ".join(each.words for each in differences[:3]) or "no order of them is allowed by the model"
     return RequirementBroken(("PUB-01", "PUB-07"), f"{what} the graph is in no serial order: {orders}. {ends}")

@@ -42,7 +42,8 @@ class Pair:
     `crash` are steps that somebody died in each, on tables of their own, after both lanes had the graph open, and
     `crash_before` the write of theirs that never came, by its role and number: the publish, if nothing else is said.
     `both` says that neither lane may be refused. `follow` is done when the two are over, by somebody else, and must
-    mean what it means then. `needs` are the operations that an engine must have.
+    mean what it means then. `known` says that both lanes have read all of the graph with the handles that they go on
+    with. `needs` are the operations that an engine must have.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Pair:
     crash_before: tuple[str, int] = PUBLISH
     both: bool = False
     follow: tuple[Step, ...] = ()
+    known: bool = False
     schema: str = SCHEMA
     needs: tuple[str, ...] = ()
 
@@ -81,6 +83,8 @@ class Pair:
             "both": self.both,
             "follow": [dict(step) for step in self.follow],
         }
+        if self.known:
+            body["known"] = True
         if self.crash:
             steps = [dict(step) for step in self.crash]
             body |= {"crash": steps if len(steps) > 1 else steps[0], "crash_before": list(self.crash_before)}
@@ -99,6 +103,7 @@ class Pair:
             crash_before=tuple(body.get("crash_before", PUBLISH)),
             both=body["both"],
             follow=tuple(body["follow"]),
+            known=bool(body.get("known", False)),
             schema=body["schema"],
         )
 
@@ -132,6 +137,7 @@ def _pair(
     crash_before: tuple[str, int] = PUBLISH,
     both: bool = False,
     follow: Sequence[Step] = (),
+    known: bool = False,
 ) -> Pair:
     lanes = _lane(first, "first"), _lane(second, "second")
     dead = (crash,) if isinstance(crash, Mapping) else tuple(crash)
@@ -139,7 +145,7 @@ def _pair(
     operations = {str(step["do"]) for step in steps}
     needs = tuple(sorted(operations | ({"branch_list"} if operations & set(BRANCHES) else set())))
     before = (PEOPLE, *setup) if lanes[0][0]["do"] != "init" else ()
-    return Pair(name, sentence, before, *lanes, dead, crash_before, both, tuple(follow), needs=needs)
+    return Pair(name, sentence, before, *lanes, dead, crash_before, both, tuple(follow), known, needs=needs)
 
 
 def _lane(steps: Step | Sequence[Step], side: Side) -> tuple[Step, ...]:
@@ -249,6 +255,15 @@ PAIRS: Final[Mapping[str, Pair]] = {
             ON_BRANCH,
         ),
         _pair(
+            "branch-write-recreate-known",
+            "a write to a branch that its writer has read, and that is deleted, made anew and written",
+            _on(BRANCH, _DAN),
+            [_DELETE, CREATE, _on(BRANCH, _ELI)],
+            CREATE,
+            ON_BRANCH,
+            known=True,
+        ),
+        _pair(
             "first-write-cleanup",
             "a first write to a branch, and the end of forks that nobody needs",
             _on(BRANCH, _TWO_TABLES),
@@ -263,6 +278,15 @@ PAIRS: Final[Mapping[str, Pair]] = {
             _ANNS_EMAIL,
             CREATE,
             ON_BRANCH,
+            ON_MAIN,
+        ),
+        _pair(
+            "merge-write-other",
+            "a merge, and a write to a table of its target that it does not touch",
+            _MERGE,
+            mutate(update("Company", "acme", size=9)),
+            CREATE,
+            _on(BRANCH, _ELI),
             ON_MAIN,
         ),
         _pair(
@@ -332,6 +356,40 @@ PAIRS: Final[Mapping[str, Pair]] = {
             _OPEN,
             _ELI,
             crash=mutate(insert("Company", name="dyno"), insert_edge("Knows", "ann", "cat", id="k7")),
+            crash_before=("table version", 2),
+        ),
+        _pair(
+            "open-write-idle",
+            "one that finds a writer that died before it moved anything, and one that writes its table",
+            _OPEN,
+            _ELI,
+            crash=_DAN,
+            crash_before=("table version", 1),
+        ),
+        _pair(
+            "open-branch-delete",
+            "one that recovers a dead writer of a branch, and the end of that branch",
+            _OPEN,
+            _DELETE,
+            CREATE,
+            ON_BRANCH,
+            crash=_on(BRANCH, _TWO_TABLES),
+        ),
+        _pair(
+            "open-optimize",
+            "one that recovers a dead writer, and a compaction of its table",
+            _OPEN,
+            _OPTIMIZE,
+            *_SMALL_WRITES,
+            crash=_DAN,
+        ),
+        _pair(
+            "open-cleanup",
+            "one that takes a dead writer's move back, and the end of old versions",
+            _OPEN,
+            {"do": "cleanup", "keep_versions": 1},
+            *_SMALL_WRITES,
+            crash=_TWO_TABLES,
             crash_before=("table version", 2),
         ),
         _pair("overwrite-insert", "a table replaced, and a new row in it", WRITERS["load-overwrite"].step, _DAN),

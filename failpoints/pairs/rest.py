@@ -18,8 +18,9 @@ from conformance.judge import Engine, Handle, RequirementBroken
 from conformance.judge.blame import operation_of
 from conformance.model import Model
 from failpoints.oracle import FORWARD, judge_bytes, judge_second_open
-from failpoints.pairs.judge import Decision, Lanes, decide, see
+from failpoints.pairs.judge import Decision, Lanes, decide, ends_branch, see
 from failpoints.pairs.orders import CRASHED
+from failpoints.pairs.stage import Dead
 from failpoints.steps import Step, branch_of, meaning_or_none
 from failpoints.world import ACKNOWLEDGED, attempt, the_one, worlds_after
 from failpoints.writers import follow_up
@@ -35,11 +36,11 @@ def judge_at_rest(
     what: str,
     *,
     follow: Sequence[Step] = (),
-    dead: Collection[str] = (),
+    dead: Collection[Dead] = (),
 ) -> Decision:
     """Open, look at everything and write on; `RequirementBroken` says what does not hold.
 
-    `dead` are the operations of those who died before the lanes began.
+    `dead` are the operations of those who died before the lanes began, which are lanes of their own.
     """
     handle = _opened(engine, uri, lanes, what)
     if handle is None:
@@ -48,7 +49,8 @@ def judge_at_rest(
     if left:
         raise RequirementBroken(("REC-05", "PUB-21"), f"{what} and a read-write open there still is {left[0]}")
     decision = decide(model, lanes, see(handle, what), what)
-    _judge_rows(handle, dead, decision, what)
+    crash = [lane[0].step for lane in lanes if lane[0].lane == CRASHED]
+    _judge_rows(handle, dead, crash, decision, what)
     judge_bytes(uri, env, what, "PUB-21")
     handle = judge_second_open(engine, handle, uri, env, what)
     assert decision.model is not None
@@ -57,8 +59,11 @@ def judge_at_rest(
     return decision
 
 
-def _judge_rows(handle: Handle, dead: Collection[str], decision: Decision, what: str) -> None:
-    """However many have recovered an operation, one row tells of it, where an engine can list them."""
+def _judge_rows(handle: Handle, dead: Collection[Dead], crash: Sequence[Step], decision: Decision, what: str) -> None:
+    """However many have recovered an operation, one row tells of it, where an engine can list them.
+
+    Of one that had moved nothing there need be none; but none may say that it went forward.
+    """
     if not handle.engine.supports("recoveries"):
         return
     rows = handle.recoveries()
@@ -66,14 +71,19 @@ def _judge_rows(handle: Handle, dead: Collection[str], decision: Decision, what:
     for operation, times in told.items():
         if times > 1:
             raise RequirementBroken(("REC-19", "REC-14"), f"{what} {times} audit rows tell of {operation}")
-    for operation in sorted(dead):
-        if operation not in told:
-            raise RequirementBroken(("REC-19", "REC-05"), f"{what} no audit row tells of {operation}, which died")
-    forward = sum(row["recovery_kind"] == FORWARD for row in rows if row["operation_id"] in dead)
-    happened = sum(done.call.lane == CRASHED for done in decision.serial.done)
-    if dead and forward != happened:
-        because = f"{what} of those who died {happened} are in the graph, and the audit says that {forward} are"
-        raise RequirementBroken(("REC-05", "REC-14"), because)
+    for each in dead:
+        if each.moved and each.operation not in told:
+            raise RequirementBroken(("REC-19", "REC-05"), f"{what} no audit row tells of {each.operation}, which died")
+    happened = {done.call.number for done in decision.serial.done if done.call.lane == CRASHED}
+    for number, step in enumerate(crash):
+        if any(ends_branch(done.call, branch_of(step)) for done in decision.serial.done):
+            continue  # Whether it was there before its branch went, nobody can see any more.
+        own = {each.operation for each in dead if each.number == number}
+        forward = any(row["recovery_kind"] == FORWARD for row in rows if row["operation_id"] in own)
+        if own and forward != (number in happened):
+            there, said = ("is" if it else "is not" for it in (number in happened, forward))
+            because = f"{what} the {step['do']} that died {there} in the graph, and the audit says that it {said}"
+            raise RequirementBroken(("REC-05", "REC-14"), because)
 
 
 def _opened(engine: Engine, uri: str, lanes: Lanes, what: str) -> Handle | None:

@@ -25,13 +25,14 @@ from failpoints.baseline import SetupFailed
 from failpoints.gate import Exchange, Rule
 from failpoints.pairs.gaps import Evidence, gap_of
 from failpoints.pairs.glimpse import Glimpse, Named, glimpse, judge_glimpse, judge_kept
-from failpoints.pairs.orders import CONFLICT, CRASHED, Call, unknown, was_acknowledged, was_refused
+from failpoints.pairs.judge import ends_branch
+from failpoints.pairs.orders import CONFLICT, CRASHED, Call, Serial, unknown, was_acknowledged, was_refused
 from failpoints.pairs.pairs import SIDES, WITHOUT_A_HANDLE, Pair, Side
 from failpoints.pairs.rest import judge_at_rest
 from failpoints.pairs.stage import NoSuchMeeting, Stage, held_in
 from failpoints.pairs.traces import trace_of
-from failpoints.steps import Step
-from failpoints.world import ACKNOWLEDGED, REFUSED, UNKNOWN, Ending, attempt
+from failpoints.steps import Step, branch_of
+from failpoints.world import ACKNOWLEDGED, REFUSED, UNKNOWN, Ending, attempt, exports_of
 
 Verdict = Literal["ok", "gap", "wrong"]
 Moment = Literal["before", "after"]
@@ -112,6 +113,8 @@ def alone(stage: Stage, side: Side) -> tuple[Exchange, ...]:
         if call.step["do"] == "open" and stage.ground.dead:
             raise RequirementBroken(("REC-18",), because)
         if call.refused_as == CONFLICT and stage.ground.dead:
+            if call.is_maintenance:
+                continue  # It may wait for a recovery, and is held while it looks whether it must.
             raise NoSuchMeeting(because)
         raise SetupFailed(because)
     return stage.bench.gate.exchanges(stage.driver(side).owner, since)
@@ -215,7 +218,10 @@ def _opened(stage: Stage, side: Side) -> Handle:
     engine = stage.driver(side).engine
     if stage.ground.pair.lane(side)[0]["do"] in WITHOUT_A_HANDLE:
         return Handle(engine, "")
-    return engine.open(stage.uri)
+    handle = engine.open(stage.uri)
+    if stage.ground.pair.known:
+        exports_of(handle)
+    return handle
 
 
 def _done(handle: Handle, stage: Stage, side: Side) -> tuple[Call, ...]:
@@ -267,9 +273,19 @@ def _judge(stage: Stage, held: Side, ran: _Ran, what: str) -> str:
     decision = judge_at_rest(
         engine, stage.uri, ground.env, ground.model, lanes, what, follow=pair.follow, dead=ground.dead
     )
-    judge_kept(decision.serial, visible, what)
+    judge_kept(decision.serial, visible - _gone(lanes, decision.serial), what)
     _judge_endings(pair, lanes, what)
     return decision.serial.order
+
+
+def _gone(lanes: Sequence[Sequence[Call]], serial: Serial) -> frozenset[Named]:
+    """The calls whose branch somebody has deleted: whether they have been there before, no order can tell."""
+    return frozenset(
+        (str(call.step["do"]), call.lane, call.number)
+        for lane in lanes
+        for call in lane
+        if any(ends_branch(done.call, branch_of(call.step)) for done in serial.done)
+    )
 
 
 def _silent(stage: Stage, what: str) -> RequirementBroken | None:

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from conformance.model import Model
 from failpoints.baseline import build
 from failpoints.drivers import Driver
-from failpoints.gate import Armed, Exchange, GateBusy, GateTimeout, Rule
+from failpoints.gate import WRITE_VERBS, Armed, Exchange, GateBusy, GateTimeout, Rule
 from failpoints.oracle import Before, look
 from failpoints.pairs.pairs import Pair
 from failpoints.steps import MAIN, Step
@@ -26,7 +26,6 @@ from failpoints.world import attempt
 from fixtures.forge import Forge, Photo
 from fixtures.stores.catalog import Store
 
-_WRITES: Final = ("PUT", "COPY", "COMPLETE_UPLOAD")
 _LOOK_SECONDS: Final = 0.05
 
 
@@ -36,10 +35,19 @@ class NoSuchMeeting(Exception):
 
 
 @dataclass(frozen=True)
+class Dead:
+    """An operation that somebody died in: the step, by its number, and whether a HEAD had moved."""
+
+    operation: str
+    number: int
+    moved: bool
+
+
+@dataclass(frozen=True)
 class Ground:
     """The graph of a pair before it begins. `crashed` is what those left who died after that.
 
-    `dead` are their operations, by the sidecars that they left, of which a HEAD had moved.
+    `dead` are their operations, by the sidecars that they left.
     """
 
     pair: Pair
@@ -48,7 +56,7 @@ class Ground:
     model: Model | None = field(repr=False)
     photo: Photo = field(repr=False)
     crashed: Photo | None = field(default=None, repr=False)
-    dead: frozenset[str] = frozenset()
+    dead: tuple[Dead, ...] = ()
 
     @property
     def is_portable(self) -> bool:
@@ -134,12 +142,15 @@ def prepare(bench: Bench, store: Store, pair: Pair) -> Ground:
     ground = Ground(pair, uri, store.env, baseline.model, baseline.photo)
     if not pair.crash:
         return ground
-    left = [_left_by(bench, ground, step) for step in pair.crash]
-    crashed = together(baseline.photo, left)
-    forge.restore(crashed)
+    photos, dead = [], []
     heads = {name: len(baseline.model.commits(name)) for name in baseline.model.branch_list()}
-    scene = look(Before(uri, store.env, baseline.model, pair.crash[0], heads, frozenset()))
-    return replace(ground, crashed=crashed, dead=scene.moved)
+    for number, step in enumerate(pair.crash):
+        photos.append(_left_by(bench, ground, step))
+        scene = look(Before(uri, store.env, baseline.model, step, heads, frozenset()))
+        dead += [Dead(operation, number, operation in scene.moved) for operation in sorted(scene.sidecars)]
+    crashed = together(baseline.photo, photos)
+    forge.restore(crashed)
+    return replace(ground, crashed=crashed, dead=tuple(dead))
 
 
 def _left_by(bench: Bench, ground: Ground, step: Step) -> Photo:
@@ -149,7 +160,7 @@ def _left_by(bench: Bench, ground: Ground, step: Step) -> Photo:
     role, nth = ground.pair.crash_before
     with a_driver(bench) as driver, ThreadPoolExecutor(1) as thread:
         handle = driver.engine.open(ground.uri)
-        armed = bench.gate.arm(Rule("hold", owner=driver.owner, verbs=_WRITES, roles=(role,), nth=nth))
+        armed = bench.gate.arm(Rule("hold", owner=driver.owner, verbs=WRITE_VERBS, roles=(role,), nth=nth))
         ending = thread.submit(attempt, handle, step)
         try:
             if held_in(armed, ending) is None:

@@ -21,6 +21,7 @@ from rich.table import Table
 from conformance.adapters import EngineError, Unsupported
 from conformance.judge import RequirementBroken
 from failpoints.baseline import SetupFailed
+from failpoints.gate import WRITE_VERBS
 from failpoints.pairs.pairs import SIDES, Pair, Side, pairs_called
 from failpoints.pairs.schedule import Hold, Moment, ScheduleResult, alone, broken_before, holds_of, run
 from failpoints.pairs.stage import NoSuchMeeting, Stage, prepare
@@ -36,7 +37,6 @@ DECISIVE: Final[tuple[tuple[str, int, Moment], ...]] = (
     ("sidecar", 0, "before"),
     ("table version", 0, "after"),
 )
-WRITES: Final = ("PUT", "COMPLETE_UPLOAD")
 PAST_THE_GATE: Final = "no request of it came through the gate: the driver has to reach its store by the AWS variables"
 # More than this share of a pair's schedules not reached is said aloud.
 NOT_REACHED_MAX: Final = 0.2
@@ -105,7 +105,7 @@ def decisive(holds: Sequence[Hold]) -> list[Hold]:
     """Of each role that decides something the first or the last hold, as far as they occur; the most telling first."""
     found = []
     for role, place, when in DECISIVE:
-        fitting = [hold for hold in holds if (hold.role, hold.when) == (role, when) and hold.verb in WRITES]
+        fitting = [hold for hold in holds if (hold.role, hold.when) == (role, when) and hold.verb in WRITE_VERBS]
         found += fitting[place:][:1]
     return found
 

@@ -54,6 +54,9 @@ SCHEDULES: Final[dict[str, Schedule]] = {
     "publish-per-table": Schedule("write-branch-create", Hold(0, "PUT", "manifest version", 2)),
     "retry-with-the-old-parent": Schedule("insert-insert-tables", _AT_PUBLISH),
     "blind-manifest-put": Schedule("insert-insert-tables", _AT_PUBLISH),
+    "rollback-publishes-over-a-bystander": Schedule("open-write-back", _AT_PUBLISH),
+    "retry-forgets-the-actor": Schedule("insert-insert-tables", _AT_PUBLISH),
+    "retried-merge-has-one-parent": Schedule("merge-write-other", _AT_PUBLISH),
     "merge-names-a-later-source-head": Schedule("merge-write-source", _SECOND_LISTING),
     "first-write-fork-deletes-a-live-fork": Schedule(
         "first-write-first-write", Hold(0, "HEAD", "table version", 1, table=PERSON)

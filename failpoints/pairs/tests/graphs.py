@@ -47,6 +47,7 @@ def showing(model: Model, *, actors: dict[str, str] | None = None) -> dict[str, 
                 {
                     "graph_commit_id": commit.commit_id,
                     "parent_commit_id": commits[-1]["graph_commit_id"] if commits else None,
+                    "merged_parent_commit_id": next((each.commit_id for each in model.parents(commit)[1:]), None),
                     "manifest_version": commit.manifest_version,
                     "created_at": commit.created_at,
                     "actor_id": (actors or {}).get(commit.commit_id),

@@ -83,6 +83,12 @@ def test_a_limit_takes_the_requests_first_that_decide_most() -> None:
     assert decisive(reads) == []
 
 
+@pytest.mark.parametrize("verb", ["PUT", "COPY", "COMPLETE_UPLOAD"])
+def test_what_decides_most_is_found_however_an_engine_writes_an_object(verb: str) -> None:
+    holds = holds_of([request(verb, role) for role in ("sidecar", "table version", "manifest data")])
+    assert len(decisive(holds)) == 3
+
+
 def test_a_limit_takes_each_kind_once_before_any_twice() -> None:
     ordinals = {hold.ordinal for hold in chosen(holds_of(REQUESTS), 9) if hold.when == "before"}
     assert ordinals == {1, 2, 3, 5, 6, 7}

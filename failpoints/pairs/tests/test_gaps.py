@@ -24,7 +24,7 @@ def asked(number: int, verb: str, key: str) -> Exchange:
     place = place_of(key)
     return Exchange(
         number, "driver", verb, verb, "b", key, "", role_of(verb, key), place.table, place.branch, place.version,
-        (), (), 0, 0, 200, 200, "answered", 0.0, 1.0, 0,
+        (), (), 0, 0, 200, 200, "answered", float(number), number + 0.5, 0,
     )  # fmt: skip
 
 
@@ -117,6 +117,43 @@ def test_a_writer_that_lives_must_cover_what_it_moved_whoever_rolled_it_back() -
     assert gap("write-open", "first", writing, [(3, "DELETE", SIDECAR)], "PUB-21") is None
 
 
+def test_an_acknowledged_write_of_a_bystander_is_lost_by_no_roll_back() -> None:
+    """Who takes a dead writer's move of one table back has no business with another one."""
+    other, own = MOVED.replace("40d7", "50d7"), "g/__recovery/01B.json"
+    back = [(1, "GET", SIDECAR), (2, "PUT", MOVED), (3, "GET", ON_MAIN), (9, "PUT", ON_MAIN), (10, "DELETE", SIDECAR)]
+    writing = [(4, "PUT", own), (5, "PUT", other), (6, "PUT", ON_MAIN), (7, "DELETE", own)]
+    lost = ("PUB-07", "PUB-20", "MUT-08")
+    assert gap("open-write-back", "first", back, writing, *lost, at=9) is None
+    assert gap("open-write-back", "first", back, writing, "PUB-01", "PUB-07", at=9) is None
+    assert gap("open-write-back", "first", back, writing, "REC-19", "REC-14", at=9) == ROLL_BACK
+    same_table = [(4, "PUT", own), (5, "PUT", MOVED), (6, "PUT", ON_MAIN), (7, "DELETE", own)]
+    assert gap("open-write-back", "first", back, same_table, *lost, at=9) == ROLL_BACK
+
+
+def test_who_has_read_a_publish_may_not_take_it_back() -> None:
+    writing = [(1, "PUT", SIDECAR), (2, "PUT", MOVED), (3, "PUT", ON_MAIN)]
+    late = [(4, "GET", ON_MAIN), (5, "PUT", MOVED), (6, "DELETE", SIDECAR)]
+    assert gap("write-open", "first", writing, late, "PUB-07", "PUB-20") is None
+    asleep = [(0, "GET", ON_MAIN), *late[1:]]
+    assert gap("write-open", "first", writing, asleep, "PUB-07", "PUB-20") == ROLL_BACK
+
+
+def test_a_publish_that_is_held_before_it_is_sent_is_known_to_nobody() -> None:
+    writing = [asked(1, "PUT", SIDECAR), asked(2, "PUT", MOVED), replace(asked(3, "PUT", ON_MAIN), ended=9.0)]
+    back = [asked(4, "GET", ON_MAIN), asked(5, "PUT", MOVED), asked(6, "DELETE", SIDECAR)]
+    standing = replace(writing[-1], status=None, ended=None, outcome="held")
+    lanes: dict[Side, list[Exchange]] = {"first": writing, "second": back}
+    assert gap_of(Evidence(PAIRS["write-open"], "first", standing, lanes), ("PUB-07", "PUB-20")) == ROLL_BACK
+    after = replace(standing, status=200)
+    assert gap_of(Evidence(PAIRS["write-open"], "first", after, lanes), ("PUB-07", "PUB-20")) is None
+
+
+def test_an_acknowledged_call_is_lost_by_staged_files_only_if_they_were_its_own() -> None:
+    lost, elsewhere = ("PUB-07", "PUB-20", "SCH-01"), "g/_schema.ir.json.staging"
+    assert gap("schema-open", "first", [(1, "PUT", STAGED)], [(2, "DELETE", STAGED)], *lost) == STAGING
+    assert gap("schema-open", "first", [(1, "PUT", STAGED)], [(2, "DELETE", elsewhere)], *lost) is None
+
+
 def test_staged_files_in_the_hands_of_two_are_a_gap() -> None:
     assert gap("schema-open", "first", [(1, "PUT", STAGED)], [(2, "DELETE", STAGED)], "SCH-18") == STAGING
     assert gap("open-open-schema", "first", [(1, "DELETE", STAGED)], [(2, "GET", STAGED)], "SCH-18") == STAGING
@@ -129,6 +166,13 @@ def test_a_branch_made_anew_under_a_writer_is_a_gap_once_its_sidecar_is_put() ->
     assert gap("branch-write-recreate", "first", [(1, "PUT", SIDECAR), (2, "PUT", FORK)], remade, "PUB-07") is None
     assert gap("branch-write-recreate", "first", [(1, "GET", FORK)], remade, "PUB-21") is None
     assert gap("branch-write-recreate", "first", [(1, "PUT", SIDECAR)], remade[:1], "PUB-21") is None
+
+
+def test_a_branch_that_went_by_a_bulk_delete_was_made_anew_all_the_same() -> None:
+    bulk = replace(asked(3, "DELETE", BRANCH), key="", keys=(BRANCH,))
+    lanes: dict[Side, list[Exchange]] = {"first": [asked(1, "PUT", SIDECAR)], "second": [bulk, asked(4, "PUT", BRANCH)]}
+    seen = Evidence(PAIRS["branch-write-recreate"], "first", lanes["first"][0], lanes)
+    assert gap_of(seen, ("PUB-21",)) == RECREATED
 
 
 def test_where_nobody_was_held_there_is_no_gap() -> None:

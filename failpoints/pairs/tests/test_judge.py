@@ -117,6 +117,78 @@ def test_commits_of_recovery_and_of_maintenance_may_be_more() -> None:
     assert decided(showing(twice), *maintained) == "A"
 
 
+ANNS = {**AGE, "actor": "first"}
+BOBS = {**EMAIL, "actor": "second"}
+MERGE = {"do": "merge", "source": "feature", "target": "main", "actor": "first"}
+
+
+def test_the_commit_of_a_call_carries_its_actor_or_recoverys() -> None:
+    shown = after(BEFORE, ANNS, BOBS)
+    lanes = [done("first", ANNS, commit=NEXT)], [done("second", BOBS, commit=AFTER_NEXT)]
+    for actor in ("second", "omnigraph:recovery"):
+        assert decided(showing(shown, actors={NEXT: "first", AFTER_NEXT: actor}), *lanes) == "AB"
+    for actors in ({NEXT: "first"}, {NEXT: "first", AFTER_NEXT: "first"}):
+        error = broken(showing(shown, actors=actors), *lanes)
+        assert error.ids == ("LIN-14",) and "the commit of the mutate of the second lane" in error.because
+
+
+def test_a_commit_that_nobody_was_answered_carries_the_actor_of_its_call_too() -> None:
+    shown = after(BEFORE, ANNS, BOBS)
+    lanes = [unsure("first", ANNS)], [done("second", BOBS, commit=AFTER_NEXT)]
+    assert decided(showing(shown, actors={NEXT: "omnigraph:recovery", AFTER_NEXT: "second"}), *lanes) == "AB"
+    error = broken(showing(shown, actors={AFTER_NEXT: "second"}), *lanes)
+    assert error.ids == ("LIN-14",) and "do not name the actors" in error.because
+
+
+def test_a_merge_names_the_head_that_it_merged_and_nobody_else_names_one() -> None:
+    before = graph(CREATE, {**DAN, "branch": "feature"})
+    number = f"commit {len(before.commits()) + 1}"
+    seen = showing(after(before, MERGE), actors={number: "first"})
+    lanes = [done("first", MERGE, commit=number)], [refused("second", BOBS)]
+    assert decided(seen, *lanes, before=before) == "A"
+    head = {**seen["main"].commits[-1]}
+    for merged in (None, seen["main"].ids[0]):
+        wrong = replace(seen["main"], commits=(*seen["main"].commits[:-1], {**head, "merged_parent_commit_id": merged}))
+        error = broken({**seen, "main": wrong}, *lanes, before=before)
+        assert error.ids == ("LIN-09",) and f"names the merged parent {merged}" in error.because
+    plain = showing(after(BEFORE, ANNS), actors={NEXT: "first"})
+    odd = {**plain["main"].commits[-1], "merged_parent_commit_id": NEXT}
+    plain = {"main": replace(plain["main"], commits=(*plain["main"].commits[:-1], odd))}
+    error = broken(plain, [done("first", ANNS, commit=NEXT)], [refused("second", BOBS)])
+    assert error.ids == ("LIN-09",) and "is no merge" in error.because
+
+
+def test_a_merge_may_name_a_commit_of_its_source_that_changed_no_row() -> None:
+    """A recovery stood between the last write of the source and the merge."""
+    before = graph(CREATE, {**DAN, "branch": "feature"})
+    recovered = before.copy()
+    extra = recovered.maintain("feature").commit_id
+    merged = after(recovered, MERGE)
+    own = merged.head().commit_id
+    seen = showing(merged, actors={own: "first", extra: "omnigraph:recovery"})
+    assert decided(seen, [done("first", MERGE, commit=own)], [refused("second", BOBS)], before=before) == "A"
+
+
+def test_beside_maintenance_a_write_that_is_committed_twice_is_seen_by_its_actor() -> None:
+    twice = after(BEFORE, ANNS)
+    twice.maintain()
+    lanes = [done("first", ANNS, commit=NEXT)], [done("second", {"do": "optimize"})]
+    for actor in ("", "engine"):
+        assert decided(showing(twice, actors={NEXT: "first", AFTER_NEXT: actor}), *lanes) == "A"
+    error = broken(showing(twice, actors={NEXT: "first", AFTER_NEXT: "first"}), *lanes)
+    assert "a commit by 'first' more than were made" in error.because
+
+
+@pytest.mark.parametrize("do", ["open", "refresh"])
+def test_who_opens_or_refreshes_commits_in_no_name_but_recoverys(do: str) -> None:
+    twice = after(BEFORE, ANNS)
+    twice.maintain()
+    lanes = [done("first", ANNS, commit=NEXT)], [done("second", {"do": do})]
+    assert decided(showing(twice, actors={NEXT: "first", AFTER_NEXT: "omnigraph:recovery"}), *lanes) == "A"
+    error = broken(showing(twice, actors={NEXT: "first"}), *lanes)
+    assert "1 commits more than were made" in error.because
+
+
 def test_the_model_has_learned_every_commit() -> None:
     twice = after(BEFORE, AGE)
     twice.maintain()
