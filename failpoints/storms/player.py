@@ -18,7 +18,7 @@ from conformance.judge import Handle, RequirementBroken
 from conformance.judge.blame import operation_of
 from conformance.model import Model
 from conformance.sequences.player import MAIN, NEEDS, Player, Step
-from failpoints.drivers import Driver, killed_when_held
+from failpoints.drivers import DIED, Driver, killed_when_held
 from failpoints.gate import Rule
 from failpoints.steps import branch_of
 from failpoints.storms.weather import Weather, drawn
@@ -30,8 +30,6 @@ from fixtures.stores.catalog import Store
 STORMY: Final = (
     "load", "mutate", "merge", "branch_create", "branch_delete", "schema_apply", "optimize", "ensure_indices", "cleanup"
 )  # fmt: skip
-# Faults of an adapter whose process is gone or says nothing; any other one is a mistake of its protocol.
-DIED: Final = ("exited_mid_request", "exited_between_requests", "closed_stdout", "silent")
 
 
 class StormPlayer(Player):
