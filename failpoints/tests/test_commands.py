@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from conformance.cli import app
-from failpoints.pinning import check_pinned
+from failpoints.pinning import check_pinned, pin
 
 LOST_ACK = Path(__file__).parents[2] / "fixtures" / "traces" / "lost-ack-on-publish.json"
 
@@ -131,7 +132,7 @@ def test_a_trace_is_pinned_as_a_test_beside_it_and_never_over_another(tmp_path: 
     assert result.exit_code == 0, result.output
     test = tmp_path / "tests" / "test_pinned_lost_ack_on_publish.py"
     compile(test.read_text(), str(test), "exec")
-    assert 'check_pinned(TRACE, engine="cmd:./my driver", store=None)' in test.read_text()
+    assert "check_pinned(TRACE, engine='cmd:./my driver', store=None)" in test.read_text()
     assert "on the engine cmd:./my driver" in result.output
     again = touchstone("pin", str(LOST_ACK), "--into", str(tmp_path / "tests"))
     assert again.exit_code == 2
@@ -142,7 +143,15 @@ def test_a_trace_is_pinned_on_the_engine_that_it_was_found_on(tmp_path: Path) ->
     result = touchstone("pin", str(LOST_ACK), "--into", str(tmp_path))
 
     assert result.exit_code == 0
-    assert 'engine="mutant:lost-publish-is-a-conflict"' in next(tmp_path.glob("*.py")).read_text()
+    assert "engine='mutant:lost-publish-is-a-conflict'" in next(tmp_path.glob("*.py")).read_text()
+
+
+@pytest.mark.parametrize("engine", ["cmd:./driver\n--flag", 'cmd:./driver "it\'s" \\'])
+def test_an_engine_is_pinned_whatever_it_is_called(tmp_path: Path, engine: str) -> None:
+    source = pin(LOST_ACK, tmp_path, engine=engine, store=None).read_text()
+
+    called = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.keyword) and node.arg == "engine"]
+    assert [ast.literal_eval(each.value) for each in called] == [engine]
 
 
 @pytest.mark.s3
