@@ -87,6 +87,19 @@ def test_processes_on_s3_leave_one_chain_and_the_exact_state() -> None:
     assert isinstance(result.verdict, Sound), str(result.verdict)
 
 
+@pytest.mark.slow
+@pytest.mark.s3
+@pytest.mark.requirement("PUB-08", "PUB-21")
+@pytest.mark.parametrize("name", ["local", "moto"])
+def test_twenty_processes_with_fifty_writes_each_leave_one_chain_and_the_exact_state(name: str) -> None:
+    with running(name) as store:
+        result = run_history(REFERENCE, store, processes=20, writes=50, seed=1)
+    assert isinstance(result.verdict, Sound), str(result.verdict)
+    assert result.counts["unknown"] == 0
+    assert result.counts["acknowledged"] + result.counts["refused"] == 1000
+    assert result.counts["acknowledged"] >= 200, "so few that nothing was shown"
+
+
 DIES_IN_ITS_SECOND_PUBLISH = """
 import os
 from reference import driver
