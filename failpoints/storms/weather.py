@@ -27,6 +27,11 @@ DECIDING: Final = (
 # What is there for the case that a process dies, and that nobody misses while it lives.
 FAILSAFES: Final = (("PUT", "sidecar"), ("PUT", "audit version"), ("LIST", "listing"))
 OUTAGES: Final = (("PUT", "sidecar"), ("PUT", "manifest version"), ("DELETE", "sidecar"))
+# So often clients of S3 ask before they give up, which takes them most of a minute. One that went on for ever would
+# keep an engine that asks again by itself longer than anybody waits for an answer.
+OUTAGE_REQUESTS: Final = 11
+# More races in a row than the attempts of one publish [PUB-08]: whoever has lost them all says so.
+CONTENDED_REQUESTS: Final = 12
 _KINDS: Final = 26
 _REQUESTS_MAX: Final = 30
 _DELAY_SECONDS: Final = 0.05
@@ -135,11 +140,12 @@ def _struck(chance: random.Random, kind: int) -> tuple[tuple[Rule, ...], Cut | N
         kill = {"moment": chance.choice(KILLS), "nth": 1, "request": f"PUT {at}", "occurrence": 1}
         return (Rule("answer", status=403, verbs=(verb,), roles=(role,), times=None),), Cut.from_json(kill)
     if kind == 24:
-        return (Rule("answer", status=412, verbs=("PUT",), roles=("manifest version",), times=None),), None
+        rule = Rule("answer", status=412, verbs=("PUT",), roles=("manifest version",), times=CONTENDED_REQUESTS)
+        return (rule,), None
     # A client asks again for long when it is told to slow down: so only where it decides, and seldom.
     if chance.random() < _OUTAGE:
         verb, role = chance.choice(OUTAGES)
-        return (Rule("answer", status=503, verbs=(verb,), roles=(role,), times=None),), None
+        return (Rule("answer", status=503, verbs=(verb,), roles=(role,), times=OUTAGE_REQUESTS),), None
     return (_forbidden(chance),), None
 
 
