@@ -20,9 +20,13 @@ from jsonschema import Draft202012Validator, ValidationError
 from referencing import Registry, Resource
 
 from conformance import protocol
+from conformance.runner.redaction import value_without_secrets
 
 TRACE_FORMAT: Final = 1
 _VALUE_MAX: Final = 120
+# Of a trace what a replay runs, and of a fault what an engine has said.
+_OURS: Final = ("schema", "steps", "kind", "broke")
+_SAID: Final = ("history", "endings", "gap")
 _SCHEMA_FILE: Final = Path(__file__).parent / "trace.schema.json"
 
 
@@ -106,13 +110,22 @@ def make_trace(found: Mapping[str, Any], *, engine: str, store: str | None, seed
         "suite_version": importlib.metadata.version("omnigraph-touchstone"),
         "faults": [],
         "schedule": [],
-        **found,
+        **cleared(found),
         # What the caller says of them has been cleared of secrets.
         "engine": engine,
         "store": store or "local",
         "seed": seed,
     }
     check_trace(body, "this trace")
+    return body
+
+
+def cleared(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What was found, without secrets in an engine's words. What a replay runs, no engine has said, and stays."""
+    body = {name: value if name in _OURS else value_without_secrets(value) for name, value in found.items()}
+    if isinstance(found.get("fault"), Mapping):
+        fault = found["fault"]
+        body["fault"] = {name: value_without_secrets(fault[name]) if name in _SAID else fault[name] for name in fault}
     return body
 
 

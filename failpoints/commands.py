@@ -57,6 +57,14 @@ def sweep_command(
             "two that differ and send the same requests count as one), all (for every cell), or none."
         ),
     ] = "shapes",
+    failpoints: Annotated[
+        bool,
+        typer.Option(
+            "--failpoints",
+            help="The crash matrix instead: stop each writer and each recovery at every named failpoint, on an engine "
+            "that declares the capability. On any store, also local; one process at a time, and no traces.",
+        ),
+    ] = False,
     jobs: JobsOption = None,
     traces: TracesOption = TRACES,
     timeout: TimeoutOption = 120.0,
@@ -68,6 +76,16 @@ def sweep_command(
     from failpoints.cuts.traces import name_of, trace_of
     from failpoints.writers import UnknownWriter, writers_called
 
+    if failpoints:
+        if jobs is not None or double != "shapes":
+            raise usage("--jobs and --double are for cuts at requests: named failpoints are tried one after the other")
+        from failpoints.matrix import UnknownSubject
+        from failpoints.named import named_subjects, sweep_named
+
+        with refusals(UnknownSubject):
+            parse(engine)
+            subjects = named_subjects(names_in(writer))
+        raise typer.Exit(sweep_named(make_console(), engine, store, subjects))
     if double not in DOUBLES:
         raise usage(f"--double is one of {', '.join(DOUBLES)}, not '{double}'")
     with refusals(UnknownWriter):

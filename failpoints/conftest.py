@@ -1,4 +1,4 @@
-"""What tests of several instruments share: drivers of this project that start at once."""
+"""What tests of several instruments share: drivers of this project that start at once, and an S3 store."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ import pytest
 
 from conformance.adapters.hosting import as_process
 from failpoints.nursery import nursery
+from fixtures.stores.catalog import Store
+from fixtures.stores.moto import MotoStore
+
+
+@pytest.fixture
+def place(moto_store: MotoStore) -> Store:
+    """The S3 server of the session, as a store in which a test has graphs of its own."""
+    return Store("moto", moto_store.env, moto_store.fresh_root, lambda uri: None)
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,8 @@ from conformance.judge import Engine
 from failpoints.gate import Armed, Gate, GateTimeout, Port
 from failpoints.world import Ending
 
+# Faults of an adapter whose process is gone or says nothing; any other one is a mistake of its protocol.
+DIED: Final = ("exited_mid_request", "exited_between_requests", "closed_stdout", "silent")
 _LOOK_SECONDS: Final = 0.02
 _LOOKS_MAX: Final = 100
 

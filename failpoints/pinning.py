@@ -27,7 +27,7 @@ TRACE = Path(__file__).with_name("$trace")
 
 
 def test_$name() -> None:
-    check_pinned(TRACE, engine="$engine", store=$store)
+    check_pinned(TRACE, engine=$engine, store=$store)
 ''')
 _BECAUSE_MAX: Final = 400
 _COLUMNS: Final = 200
@@ -57,8 +57,8 @@ def pin(trace: Path, into: Path, *, engine: str, store: str | None) -> Path:
                 because=_one_line(str(body.get("because", ""))),
                 trace=copy.name,
                 name=name,
-                engine=engine.replace("\\", "\\\\").replace('"', '\\"'),
-                store="None" if store is None else json.dumps(store),
+                engine=repr(engine),
+                store=repr(store),
             ),
             encoding="utf-8",
         )

@@ -57,6 +57,8 @@ def check_fault(trace: Mapping[str, Any], where: str = "this trace") -> None:
 
 
 def _compiled(schema: str, field: str) -> None:
+    if not schema.strip():
+        raise ValueError(f"{field}: is empty, and a graph has at least one type")
     try:
         Model.from_source(schema)
     except Refusal as refusal:
@@ -97,6 +99,13 @@ def _check_storm(trace: Mapping[str, Any]) -> None:
 def _check_history(trace: Mapping[str, Any]) -> None:
     plan = Plan.from_json(trace["fault"]["plan"])
     _compiled(plan.schema, "trace.fault.plan.schema")
+    asked: set[str] = set()
+    for name, calls in (("opening", plan.opening), ("calls", plan.calls)):
+        for number, call in enumerate(calls):
+            if call.actor in asked:
+                because = f"'{call.actor}' asks a second time, and a commit says by its actor which call made it"
+                raise ValueError(f"trace.fault.plan.{name}[{number}].actor: {because}")
+            asked.add(call.actor)
     for number, call in enumerate(plan.calls):
         if not 0 <= call.process < plan.processes:
             raise ValueError(f"trace.fault.plan.calls[{number}].process: there are {plan.processes} processes, from 0")

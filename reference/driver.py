@@ -138,7 +138,7 @@ class Session:
         }
 
     def init(self, uri: str, schema: str, force: bool = False) -> Any:
-        Graph.init(uri, schema, force=force, env=self._env)
+        Graph.create(uri, schema, force=force, env=self._env)
         return {}
 
     def open(self, uri: str, branch: str | None = None, read_only: bool = False) -> Any:

@@ -29,6 +29,7 @@ from conformance.registry import requirements
 from conformance.runner.known import KnownFailure, excuse, read_known_failing
 from conformance.runner.profiles import PROFILES, Profile
 from conformance.runner.records import PROPERTY, Phase
+from conformance.runner.redaction import words_without_secrets
 from fixtures.forge import Forge
 from fixtures.stores.catalog import STORES, Store, StoreUnavailable
 from fixtures.stores.catalog import running as store_running
@@ -375,6 +376,8 @@ def pytest_runtest_makereport(
             report.wasxfail = f"known failing: {reason}"
         else:
             report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {reason}")
+    if isinstance(phase.detail, str) and (said := words_without_secrets(phase.detail)) != phase.detail:
+        report.longrepr = said  # It goes into the JUnit file as it is.
     report.user_properties.append((PROPERTY, phase.to_text()))
     return report
 

@@ -6,6 +6,9 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
+from conformance.runner.redaction import value_without_secrets
+from conformance.traces import cleared
+
 Outcome = Literal["passed", "failed", "known_failing", "unsupported", "skipped", "fault", "store_fault"]
 PROPERTY: Final = "touchstone"
 
@@ -26,7 +29,10 @@ class Phase:
     trace: dict[str, Any] | None = None
 
     def to_text(self) -> str:
-        return json.dumps(asdict(self))
+        """The phase on its way into report and JUnit file: nobody's secrets go with it, whatever an engine has said."""
+        body = asdict(self)
+        trace = None if self.trace is None else cleared(self.trace)
+        return json.dumps({**value_without_secrets({**body, "trace": None}), "trace": trace})
 
     @classmethod
     def from_text(cls, text: str) -> Phase:

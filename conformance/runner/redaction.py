@@ -1,4 +1,4 @@
-"""Command lines without their secrets: what a report and a trace may say of how an engine was started.
+"""Command lines and an engine's words without their secrets: what a report and a trace may say.
 
 A name decides, not a value: nobody can tell a password by its looks. So it is better to hide one value too many. What
 was hidden is shown as `…`, and nothing else in a command line is changed.
@@ -7,7 +7,8 @@ was hidden is shown as `…`, and nothing else in a command line is changed.
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 HIDDEN: Final = "…"
 _NAMED: Final = (
@@ -29,6 +30,41 @@ _PATTERNS: Final = tuple(
         r"\b()(?:AKIA|ASIA)[0-9A-Z]{16}\b",
     )
 )
+
+
+# What an engine says is full of keys and of names with a colon after them. So in its words only those names count that
+# nothing but a secret has, and the parameters by which a URL is signed.
+_TELLING: Final = (
+    r"(?:[\w.-]*(?:secret|token|passw|passphrase|credential|signature|bearer|(?:access|private|api)[_-]?key)[\w.-]*"
+    r"|AWSAccessKeyId)"
+)
+_IN_WORDS: Final = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"""(authorization["']?\s*[:=]\s*["']?)[^'"\n]+""",
+        rf"""((?<![\w.-]){_TELLING}(?:\s*=\s*|["']?\s*:\s*)["']?)[^\s'"&;,<>]+""",
+        r"""(\b[a-z][a-z0-9+.-]*://)[^\s/@'"]+(?=@)""",
+        r"\b()(?:AKIA|ASIA)[0-9A-Z]{16}\b",
+    )
+)
+
+
+def words_without_secrets(text: str) -> str:
+    """What an engine said, without signatures of URLs, authorizations, users of URLs and values of secrets."""
+    for pattern in _IN_WORDS:
+        text = pattern.sub(rf"\g<1>{HIDDEN}", text)
+    return text
+
+
+def value_without_secrets(value: Any) -> Any:
+    """A JSON value with every text in it cleared so."""
+    if isinstance(value, str):
+        return words_without_secrets(value)
+    if isinstance(value, Mapping):
+        return {name: value_without_secrets(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [value_without_secrets(each) for each in value]
+    return value
 
 
 def without_secrets(text: str) -> str:

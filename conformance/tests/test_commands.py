@@ -14,7 +14,8 @@ from conformance.cli import app
 from conformance.coverage import uncovered
 from conformance.doctor import Finding, findings, show
 from conformance.registry import requirements
-from conformance.runner.redaction import without_secrets
+from conformance.runner.records import Phase
+from conformance.runner.redaction import without_secrets, words_without_secrets
 from conformance.runner.session import RunOptions
 from fixtures.stores.catalog import STORES, Store, StoreKind, UnknownStore, kind_of, running
 
@@ -160,3 +161,34 @@ def test_what_is_no_secret_stays(given: str) -> None:
 @pytest.mark.parametrize("commands", [app, audit_app])
 def test_no_command_shows_the_values_of_variables_when_it_breaks_down(commands: typer.Typer) -> None:
     assert not commands.pretty_exceptions_enable
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "PUT http://h/b/x?X-Amz-Algorithm=A&X-Amz-Credential=hush%2Fus&X-Amz-Signature=hush&a=1: 403",
+        "PUT http://h/b/x?AWSAccessKeyId=hush&Signature=hush&Expires=1: 403",
+        "the request had Authorization: AWS4-HMAC-SHA256 Credential=hush, Signature=hush",
+        "{'secret_access_key': 'hush', 'a': 1}",
+        "http://ann:hush@127.0.0.1:9000/b answered 403",
+        "AWS_SESSION_TOKEN=hush was given",
+    ],
+)
+def test_what_an_engine_says_gets_into_a_report_without_secrets(said: str) -> None:
+    assert "hush" not in words_without_secrets(said)
+    phase = Phase("failed", because=said, detail=said, stderr=said, trace={"because": said, "steps": [{"do": said}]})
+    body = json.loads(phase.to_text())
+    assert "hush" not in json.dumps({**body, "trace": body["trace"]["because"]})
+    assert body["trace"]["steps"] == [{"do": said}], "a replay runs what the suite has written"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "node:Person 'ann' is {'table_key': 'node:Person', 'key': 'ann'}, and should not be",
+        "GET http://127.0.0.1:9000/b/nodes/40d7?list-type=2&prefix=x answered 403",
+        "after mutate a row by 'ann@x' of s3://bucket/graph is lost: name = ann",
+    ],
+)
+def test_words_without_secrets_stay(said: str) -> None:
+    assert words_without_secrets(said) == said

@@ -25,6 +25,8 @@ from failpoints.gate.roles import ROLES, VERBS
 ACTIONS: Final = ("hold", "refuse", "cut", "answer", "delay", "throttle", "ignore_conditions")
 MOMENTS: Final = ("before", "after")
 _TUPLES: Final = ("verbs", "roles", "tables")
+# Fields that mean something for one action only. With another one they would be a mistake that nobody notices.
+_USED_BY: Final = {"when": "hold", "status": "answer", "seconds": "delay", "bytes_per_second": "throttle"}
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,19 @@ class Rule:
             why = _objection(field.name, getattr(self, field.name))
             if why is not None:
                 raise RuleError("rule", field.name, why)
-        if self.when == "after" and self.action != "hold":
-            raise RuleError("rule", "when", f"only a hold has a moment, and this is '{self.action}'")
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) != field.default:
+                self._refuse_unused("rule", field.name, self.action)
         if self.action == "throttle" and self.bytes_per_second < 1:
             raise RuleError("rule", "bytes_per_second", "a throttle needs at least 1")
+        if self.action == "delay" and self.seconds == 0:
+            raise RuleError("rule", "seconds", "a delay needs more than 0")
+
+    @staticmethod
+    def _refuse_unused(where: str, name: str, action: Any) -> None:
+        user = _USED_BY.get(name, action)
+        if user != action and action in ACTIONS:
+            raise RuleError(where, name, f"only {_article(user)} has it, and this is '{action}'")
 
     @classmethod
     def from_json(cls, body: Any, where: str = "rule") -> Self:
@@ -65,6 +76,8 @@ class Rule:
                 raise RuleError(where, str(name), f"is no field of a rule; there are {', '.join(known)}")
         if "action" not in body:
             raise RuleError(where, "action", f"is missing; there are {', '.join(ACTIONS)}")
+        for name in body:
+            cls._refuse_unused(where, name, body["action"])
         given = dict(body)
         for name in _TUPLES:
             if name in given:
@@ -86,6 +99,10 @@ class Rule:
         return body
 
 
+def _article(action: str) -> str:
+    return f"{'an' if action.startswith('a') else 'a'} {action}"
+
+
 def _objection(field: str, value: Any) -> str | None:
     """Why a field cannot have a value, or None."""
     match field:
@@ -104,8 +121,9 @@ def _objection(field: str, value: Any) -> str | None:
         case "times":
             return None if value is None else _not_at_least(1, value)
         case "status":
-            wrong = _not_at_least(100, value)
-            return wrong or (None if value <= 599 else f"must be from 100 to 599, not {value}")
+            # What begins with 1 is no answer: a client would wait for the one that follows.
+            wrong = _not_at_least(200, value)
+            return wrong or (None if value <= 599 else f"must be from 200 to 599, not {value}")
         case "seconds":
             if isinstance(value, bool) or not isinstance(value, int | float):
                 return f"must be a number, not {_named(value)}"

@@ -13,8 +13,9 @@ from typing import Literal
 
 from conformance.audit.names import RECOVERY_ACTOR
 from failpoints.histories.record import MAIN, Commit, Done, History
-from failpoints.histories.steps import MAINTENANCE, branch_of
+from failpoints.histories.steps import branch_of
 from failpoints.histories.telling import Telling
+from failpoints.steps import MAINTENANCE
 
 Maker = Literal["genesis", "call", "recovery", "maintenance"]
 

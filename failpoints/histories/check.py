@@ -13,6 +13,7 @@ call such a commit is, its rows say: `look` reads a table as of a commit.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -51,6 +52,7 @@ def check(history: History, look: Look | None = None) -> Sound | Contradiction:
         replay.run()
         replay.compare_exports()
         replay.compare_counts()
+        _one_row_each(history, telling)
         # Last, because a graph that nobody can write any more is so because of something that the chain tells better.
         _all_answered(history, telling)
     except Contradicted as found:
@@ -83,6 +85,14 @@ def _branches_as_asked(history: History, telling: Telling) -> None:
             raise telling.broke(("BRA-01",), because, [done.actor])
     for branch in sorted(history.chains.keys() - possible):
         raise telling.broke(("BRA-04",), f"there is a branch '{branch}', and nobody has made it")
+
+
+def _one_row_each(history: History, telling: Telling) -> None:
+    """However many processes recover at once, one audit row tells what became of an operation."""
+    for operation, times in Counter(row["operation_id"] for row in history.recoveries).items():
+        if times > 1:
+            actors = [row["recovery_for_actor"] for row in history.recoveries if row["operation_id"] == operation]
+            raise telling.broke(("REC-14",), f"{times} audit rows tell of the operation {operation}", actors)
 
 
 def _all_answered(history: History, telling: Telling) -> None:

@@ -15,9 +15,10 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from conformance.adapters import TIMEOUT_SECONDS, EngineError
+from conformance.adapters import TIMEOUT_SECONDS, AdapterFault, EngineError
 from conformance.audit import GraphUnreadable, audit
 from conformance.judge import Handle
+from failpoints.drivers import DIED
 from failpoints.histories.check import Sound, check, counts
 from failpoints.histories.plan import Plan, closing, make_plan
 from failpoints.histories.record import MAIN, Done, History
@@ -69,8 +70,9 @@ def run_history(
 ) -> HistoryResult:
     """Let processes of an engine write one graph at once, and judge what they leave.
 
-    Raises what says nothing about the engine's verdict: `AdapterFault` where a driver broke down without being killed,
-    `EngineError` where it cannot even make the graph, `PlanError` for what cannot be asked.
+    Raises what says nothing about the engine's verdict: `AdapterFault` where a driver does not start, answers nonsense
+    or breaks down before anybody else is there, `EngineError` where it cannot even make the graph, `PlanError` for what
+    cannot be asked. One that dies or falls silent while others write, or after that, has broken PUB-21.
     """
     plan = make_plan(processes=processes, writes=writes, seed=seed, profile=profile, kill_every=kill_every)
     return run_plan(engine, store, plan, reopen=reopen, console=console, timeout=timeout)
@@ -114,7 +116,10 @@ def run_plan(
             history = _nothing_read(plan, [*opened, *raced])
             return _result(engine, store, plan, reopen, history, seconds, handle)
         history, unread = _read(handle, plan, [*opened, *raced], clock)
-        verdict = unread or check(history, lambda table_key, commit: handle.read(table_key, commit=commit))
+        try:
+            verdict = unread or check(history, lambda table_key, commit: handle.read(table_key, commit=commit))
+        except AdapterFault as fault:
+            verdict = _broke_down(fault)
     return _result(
         engine,
         store,
@@ -148,6 +153,8 @@ def _alone(place: Place) -> Iterator[Handle | Contradiction]:
             opened: Handle | Contradiction = engine.open(place.uri)
         except EngineError as error:
             opened = Contradiction(("PUB-21",), f"when all processes were done, the graph could not be opened: {error}")
+        except AdapterFault as fault:
+            opened = _broke_down(fault)
         yield opened
     finally:
         engine.close()
@@ -165,10 +172,19 @@ def _read(handle: Handle, plan: Plan, done: list[Done], clock: Iterator[int]) ->
     except EngineError as error:
         because = f"when all processes were done, the graph could not be read: {error}"
         return _nothing_read(plan, done), Contradiction(("PUB-21",), because)
+    except AdapterFault as fault:
+        return _nothing_read(plan, done), _broke_down(fault)
 
 
 def _nothing_read(plan: Plan, done: Sequence[Done]) -> History:
     return History(plan.schema, tuple(done), {}, {})
+
+
+def _broke_down(fault: AdapterFault) -> Contradiction:
+    """The verdict on an engine that dies or falls silent when all processes are done; other faults are no verdict."""
+    if fault.reason not in DIED:
+        raise fault
+    return Contradiction(("PUB-21",), f"when all processes were done, the engine broke down: {fault.message}")
 
 
 def _cannot_open(refused: CannotOpen) -> Contradiction:

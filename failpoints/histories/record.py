@@ -13,6 +13,9 @@ Verdict = Literal["ok", "refused", "unknown", "passed over"]
 MAIN: Final = "main"
 # The process number of what is asked before the starting shot and after the last answer.
 ALONE: Final = -1
+# The kinds of an answer that no engine gives: its process was killed, or died or fell silent by itself.
+KILLED: Final = "killed"
+BROKE_DOWN: Final = "broke_down"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The processes of a history: all warm and with the graph open before one starting shot, then each asks by itself.
 
 One thread per process. A process that is killed in the middle of a call is started anew and goes on with its next call;
-what became of the call, nobody was told. Nothing here judges: answers are written down as they come.
+what became of the call, nobody was told. One that dies or falls silent by itself ends the race: that is an answer too,
+and waiting for it in every call would take for ever. Nothing here judges: answers are written down as they come.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,13 +20,16 @@ from conformance.adapters import AdapterFault, EngineError, Unsupported
 from conformance.adapters.hosting import as_process
 from conformance.judge import Engine, Handle
 from conformance.judge.graph import DEFINITE
-from failpoints.drivers import process_of
+from failpoints.drivers import DIED, process_of
 from failpoints.histories.plan import Plan
-from failpoints.histories.record import Call, Done, Outcome
+from failpoints.histories.record import BROKE_DOWN, KILLED, Call, Done, Outcome
 from failpoints.histories.steps import perform, supported
 
-# An open can lose against writers that are busy; one that loses so often is not going to succeed.
-OPENS_MAX: Final = 20
+# An open can lose against writers that are busy, or wait for a lease to run out. One that loses for so long is not
+# going to succeed.
+OPEN_SECONDS: Final = 30.0
+FIRST_PAUSE_SECONDS: Final = 0.05
+LONGEST_PAUSE_SECONDS: Final = 1.0
 # Until a process has answered something, this is how long a call is taken to last.
 FIRST_GUESS_SECONDS: Final = 0.1
 
@@ -91,6 +96,8 @@ def race(
                     break
                 found.append(writer.do(call))
                 answered(found[-1])
+                if found[-1].outcome.answer.get("kind") == BROKE_DOWN:
+                    stopped.set()
             return found
         except BaseException:
             stopped.set()
@@ -133,8 +140,9 @@ class _Writer:
         """Start, open, and read once: whatever is loaded late is loaded now."""
         engine = self._place.connect()
         try:
-            self._handle = _opened(engine, self._place.uri)
-            self._handle.export()
+            with _told_when_it_breaks_down():
+                self._handle = opened(engine, self._place.uri)
+                self._handle.export()
         except EngineError as error:
             self._handle = None
             engine.close()
@@ -148,9 +156,16 @@ class _Writer:
         handle = self._open_handle()
         if call.kill_at is not None:
             return self._do_and_die(handle, call, call.kill_at)
-        began = time.monotonic()
-        done = ask(handle, call, self._clock)
-        self._seconds = (self._seconds * 3 + time.monotonic() - began) / 4
+        since, began = time.monotonic(), next(self._clock)
+        try:
+            done = ask(handle, call, self._clock)
+        except AdapterFault as fault:
+            if fault.reason not in DIED:
+                raise
+            self.end()
+            said = {"kind": BROKE_DOWN, "code": fault.reason, "message": fault.message}
+            return Done(call, Outcome("unknown", said, began, next(self._clock)))
+        self._seconds = (self._seconds * 3 + time.monotonic() - since) / 4
         return done
 
     def end(self) -> None:
@@ -163,8 +178,9 @@ class _Writer:
             self.begin()
         elif self._reopen:
             engine = self._handle.engine
-            self._handle.close()
-            self._handle = _opened(engine, self._place.uri)
+            with _told_when_it_breaks_down():
+                self._handle.close()
+                self._handle = opened(engine, self._place.uri)
         assert self._handle is not None
         return self._handle
 
@@ -185,7 +201,7 @@ class _Writer:
         except AdapterFault as fault:
             if fault.reason not in ("exited_mid_request", "exited_between_requests", "closed_stdout"):
                 raise
-            outcome = Outcome("unknown", {"kind": "killed", "code": fault.reason}, began, next(self._clock))
+            outcome = Outcome("unknown", {"kind": KILLED, "code": fault.reason}, began, next(self._clock))
         finally:
             answered.set()
             killer.join()
@@ -193,15 +209,35 @@ class _Writer:
         return Done(call, Outcome(outcome.verdict, outcome.answer, began, outcome.ended, killed=True))
 
 
-def _opened(engine: Engine, uri: str) -> Handle:
-    """Open for writing while others write. What an open recovers may be taken from under it: then it tries again."""
-    refusals: list[EngineError] = []
-    for _ in range(OPENS_MAX):
+@contextmanager
+def _told_when_it_breaks_down() -> Iterator[None]:
+    """An engine that dies or falls silent while it opens a graph cannot open it."""
+    try:
+        yield
+    except AdapterFault as fault:
+        if fault.reason not in DIED:
+            raise
+        raise CannotOpen(f"the engine broke down: {fault.message}") from fault
+
+
+def opened(engine: Engine, uri: str, *, seconds: float = OPEN_SECONDS) -> Handle:
+    """Open for writing while others write. What an open recovers may be taken from under it: then it tries again.
+
+    It waits a little longer each time: whoever holds a lease that has to run out is not overtaken by asking faster.
+    """
+    nobody, since, pause = threading.Event(), time.monotonic(), FIRST_PAUSE_SECONDS
+    for opens in itertools.count(1):
         try:
             return engine.open(uri)
         except EngineError as error:
-            refusals.append(error)
-    raise CannotOpen(f"of {OPENS_MAX} opens for writing none succeeded; the last one said: {refusals[-1]}")
+            if time.monotonic() - since + pause > seconds:
+                because = (
+                    f"of {opens} opens for writing within {seconds:g} s none succeeded; the last one said: {error}"
+                )
+                raise CannotOpen(because) from error
+        nobody.wait(pause)
+        pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+    raise AssertionError("nobody counts so far")
 
 
 def new_clock() -> Iterator[int]:

@@ -1,4 +1,5 @@
-"""One step twice: asked of an engine, and done to the model. The vocabulary is that of `conformance.sequences`.
+"""One call twice: asked of an engine, and done to the model in its place in a chain. The vocabulary is that of
+`failpoints.steps`; beside the commit, what an answer has to say counts here, and a merge may be of an older head.
 
 Also what can be said of a step without either: the branch on which its commit will be, and the rows that it names.
 """
@@ -13,11 +14,10 @@ from conformance.judge import Engine, Handle
 from conformance.judge.graph import text_of
 from conformance.model import Commit, Model
 from conformance.sequences.player import NEEDS
-from failpoints.histories.record import MAIN, Call, Step
+from failpoints.histories.record import Call, Step
+from failpoints.steps import branch_of as written_branch
 
 Row = tuple[str, str]
-# Their commits carry no actor and change no row [LIN-14].
-MAINTENANCE: Final = ("optimize", "ensure_indices")
 WRITES: Final = ("load", "mutate", "merge")
 
 
@@ -73,9 +73,7 @@ def mean(model: Model, step: Step, branch: str, source: str | None = None) -> Me
 
 def branch_of(step: Step) -> str | None:
     """The branch on which the commit of a step will be; None if it makes none of its own."""
-    if step["do"] == "merge":
-        return str(step["target"])
-    return str(step.get("branch") or MAIN) if step["do"] in WRITES else None
+    return written_branch(step) if step["do"] in WRITES else None
 
 
 def names_row(step: Step, row: Row, ends: frozenset[Row]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from conformance.sequences.story import line_of
-from failpoints.histories.record import Commit, Done, History
+from failpoints.histories.record import BROKE_DOWN, KILLED, Commit, Done, History
 from failpoints.histories.steps import Row
 
 LINES_MAX: Final = 8
@@ -122,8 +122,10 @@ def _answer_of(done: Done) -> str:
     if outcome.verdict == "passed over":
         return "nothing: it was passed over"
     said = outcome.answer
-    if said.get("kind") == "killed":
+    if said.get("kind") == KILLED:
         return "nothing: its process was killed"
+    if said.get("kind") == BROKE_DOWN:
+        return _cut(f"nothing: its process broke down: {said.get('message', '')}")
     return _cut(f"{said.get('kind')}/{said.get('code')}: {said.get('message', '')}") + after
 
 

@@ -3,7 +3,9 @@
 A step that the weather leaves open is settled by the read-write open of whoever comes next: the same process, or a new
 one if the weather killed it. So is one that was answered and has left a sidecar: a writer that fails after it moved a
 table may leave that to the next read-write open [REC-07, PUB-21], and until then it refuses further writes. After that
-open no sidecar is left. Steps that only read are done in calm weather, as in any sequence.
+open no sidecar is left, one audit row tells of each operation, and a second open finds nothing to do. Sometimes the
+first open has weather of its own: then the recovery fails or dies, and the calm one after it completes it. Steps that
+only read are done in calm weather, as in any sequence.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from conformance.adapters import AdapterFault, EngineError
@@ -18,20 +21,24 @@ from conformance.judge import Handle, RequirementBroken
 from conformance.judge.blame import operation_of
 from conformance.model import Model
 from conformance.sequences.player import MAIN, NEEDS, Player, Step
-from failpoints.drivers import Driver, killed_when_held
+from failpoints.audit_rows import judge_rows
+from failpoints.drivers import DIED, Driver, killed_when_held
 from failpoints.gate import Rule
-from failpoints.steps import branch_of
+from failpoints.oracle import judge_second_open
+from failpoints.scene import Before, look
+from failpoints.steps import MAINTENANCE, branch_of, meaning_or_none
 from failpoints.storms.weather import Weather, drawn
 from failpoints.workshop import Bench
-from failpoints.world import REFUSED, UNKNOWN, Ending, World, attempt, the_one, worlds_after
+from failpoints.world import ACKNOWLEDGED, REFUSED, UNKNOWN, Ending, World, attempt, the_one, worlds_after
 from fixtures.forge import Forge
 from fixtures.stores.catalog import Store
 
 STORMY: Final = (
-    "load", "mutate", "merge", "branch_create", "branch_delete", "schema_apply", "optimize", "ensure_indices", "cleanup"
+    "load", "mutate", "merge", "branch_create", "branch_delete", "schema_apply", "optimize", "ensure_indices",
+    "cleanup", "open", "refresh",
 )  # fmt: skip
-# Faults of an adapter whose process is gone or says nothing; any other one is a mistake of its protocol.
-DIED: Final = ("exited_mid_request", "exited_between_requests", "closed_stdout", "silent")
+# No step makes so many commits: how many one of these makes, the engine decides.
+_UNCOUNTED: Final = 1 << 60
 
 
 class StormPlayer(Player):
@@ -64,7 +71,8 @@ class StormPlayer(Player):
     def _play(self, step: Step) -> None:
         weather = self._weather_of(step)
         self.told = ""
-        if step["do"] not in STORMY or weather.is_calm or not self.engine.supports(*NEEDS.get(step["do"], ())):
+        passes = weather.is_calm or step.get("read_only") or not self.engine.supports(*NEEDS.get(step["do"], ()))
+        if step["do"] not in STORMY or passes:
             super().play({name: value for name, value in step.items() if name != "weather"})
             return
         self.steps.append({**step, "weather": weather.as_json()})
@@ -72,10 +80,25 @@ class StormPlayer(Player):
         if asked["do"] == "ensure_indices" and branch_of(asked) not in self.graph.model.branch_list():
             return
         handle = self._handles[self._writer(step.get("handle", 0))]
+        if asked["do"] == "open":
+            asked = {"do": "open", "uri": self.graph.uri}
+        before = self._before(handle, asked)
         ending, killed = self._in(weather, lambda: attempt(handle, asked))
         self.endings[ending.kind] += 1
         self.told = f"{weather}: {ending}"
-        self._settle(asked, handle, ending, killed)
+        self._settle(before, handle, ending, killed, weather.recovery)
+        if step["do"] == "open":
+            self._do_open(step["number"])
+
+    def _before(self, handle: Handle, step: Step) -> Before:
+        """The graph before a step, for what the audit must say if the step leaves something to recover."""
+        before = Before.of(handle, self.graph.uri, self._env, self.graph.model, step)
+        if step["do"] in MAINTENANCE:
+            return replace(before, commits=_UNCOUNTED)
+        base = step.get("base")
+        if base is not None and before.branch not in before.heads and base in before.heads:
+            return replace(before, heads={**before.heads, before.branch: before.heads[base]})
+        return before
 
     def _weather_of(self, step: Step) -> Weather:
         if "weather" in step:
@@ -91,7 +114,7 @@ class StormPlayer(Player):
         gate, owner = self._bench.gate, self._driver.owner
         armed = [gate.arm(_owned(rule, owner)) for rule in weather.rules]
         for rule in weather.rules:
-            self.weathers[rule.action] += 1
+            self.weathers[f"{rule.action} {rule.status}" if rule.action == "answer" else rule.action] += 1
         try:
             if weather.kill is None:
                 return work(), False
@@ -106,20 +129,21 @@ class StormPlayer(Player):
 
     # -- good weather again --------------------------------------------------------------------------------------------
 
-    def _settle(self, step: Step, handle: Handle, ending: Ending, killed: bool) -> None:
-        what = f"{step['do']} in bad weather, which ended {ending}"
+    def _settle(self, before: Before, handle: Handle, ending: Ending, killed: bool, recovery: Weather | None) -> None:
+        step, what = dict(before.step), f"{before.step['do']} in bad weather, which ended {ending}"
         if ending.broke and not killed:
             raise RequirementBroken(("PUB-21",), f"nobody killed the engine, and it broke down after {what}")
-        if killed:
-            self._bench.drivers.done(self._driver)
-            self._driver = self._bench.drivers.take()
-            self.engine = self._driver.engine
-            self._handles, self._read_only = {}, set()
-        self._bench.gate.settle(self._driver.owner)
-        if killed or ending.kind == UNKNOWN or self._sidecars():
+        self._ended(killed)
+        scene = look(before) if killed or ending.kind == UNKNOWN or self._sidecars() else None
+        if scene is not None:
+            if recovery is not None:
+                self._recover_in(recovery, what)
             handle = self._reopened(what)
-            self._handles[0] = handle
         world = _world(handle, self.graph.model, step, ending, what)
+        if scene is not None:
+            judge_rows(handle, before, scene, world, what)
+            handle = judge_second_open(self.engine, handle, self.graph.uri, self._env, f"after {what}")
+            self._handles[0] = handle
         self.graph.model, self.graph.handle = world.model, handle
         self.refused = world.name != "new"
         if not self.refused:
@@ -127,6 +151,33 @@ class StormPlayer(Player):
         self._remember(step)
         self._branches_made()
         self.graph.audit()
+
+    def _ended(self, killed: bool) -> None:
+        """When a step is over, so is everything that it has sent. A process that was killed has a successor."""
+        self._bench.gate.settle(self._driver.owner)
+        if killed:
+            self._bench.drivers.done(self._driver)
+            self._driver = self._bench.drivers.take()
+            self.engine = self._driver.engine
+            self._handles, self._read_only = {}, set()
+
+    def _recover_in(self, weather: Weather, what: str) -> None:
+        """An open that has something to recover, in bad weather: it may fail, and it may die, but not by itself."""
+        ending, killed = self._in(weather, self._open_and_close)
+        self.told = f"{self.told}; {weather}: the recovery ended {ending}"
+        if ending.broke and not killed:
+            because = f"nobody killed the engine, and it broke down in the recovery after {what}: {ending.error}"
+            raise RequirementBroken(("REC-18",), because)
+        self._ended(killed)
+
+    def _open_and_close(self) -> Ending:
+        try:
+            self.engine.open(self.graph.uri).close()
+        except EngineError as error:
+            return Ending(UNKNOWN, error=str(error))
+        except AdapterFault as fault:
+            return Ending(UNKNOWN, error=fault.message, broke=True)
+        return Ending(ACKNOWLEDGED)
 
     def _reopened(self, what: str) -> Handle:
         """A read-write open, which works and leaves nothing to recover."""
@@ -160,11 +211,21 @@ class StormPlayer(Player):
 def _world(handle: Handle, model: Model, step: Step, ending: Ending, what: str) -> World:
     """The world that the graph is in. A step that was refused and is there, whole, breaks PUB-23 and nothing else."""
     try:
-        return the_one(handle, worlds_after(model, step, ending), what, (operation_of(step["do"], step), "PUB-23"))
+        return the_one(handle, _worlds(model, step, ending), what, (operation_of(step["do"], step), "PUB-23"))
     except RequirementBroken as broken:
         if ending.kind == REFUSED and _is_one_of(handle, worlds_after(model, step, Ending(UNKNOWN)), what):
             raise RequirementBroken(("PUB-23",), broken.because) from broken
         raise
+
+
+def _worlds(model: Model, step: Step, ending: Ending) -> list[World]:
+    """The worlds after a step. A load whose records must be refused may have made its branch before [LOD-12]."""
+    worlds = worlds_after(model, step, ending)
+    there, branch, base = model.branch_list(), branch_of(step), step.get("base")
+    if step["do"] == "load" and [each.name for each in worlds] == ["old"] and base in there and branch not in there:
+        made = {"do": "branch_create", "name": branch, "source": base}
+        return worlds if meaning_or_none(model, made) is None else [*worlds, World("half", model, made)]
+    return worlds
 
 
 def _is_one_of(handle: Handle, worlds: list[World], what: str) -> bool:

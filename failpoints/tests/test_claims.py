@@ -27,14 +27,8 @@ from failpoints.workshop import bench_at
 from failpoints.writers import WRITERS
 from fixtures.mutants import MUTANTS
 from fixtures.stores.catalog import Store, running
-from fixtures.stores.moto import MotoStore
 
 CLAIMS = [(name, each) for name, mutant in MUTANTS.items() for each in mutant.caught_by if each in INSTRUMENTS]
-
-
-@pytest.fixture
-def place(moto_store: MotoStore) -> Store:
-    return Store("moto", moto_store.env, moto_store.fresh_root, lambda uri: None)
 
 
 def caught_by_cuts(mutant: str, place: Store) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
@@ -14,10 +15,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from conformance.adapters import Unsupported
 from conformance.cli import app
-from failpoints.pinning import check_pinned
+from failpoints import named
+from failpoints.matrix import KILL, Spot, SpotResult
+from failpoints.pinning import check_pinned, pin
 
 LOST_ACK = Path(__file__).parents[2] / "fixtures" / "traces" / "lost-ack-on-publish.json"
+SPOT = Spot("insert", "recovery.sidecar_write", KILL)
 
 
 def touchstone(*args: str) -> Result:
@@ -36,6 +41,8 @@ def touchstone(*args: str) -> Result:
         (["storm", "--engine", "nonsense"], "'nonsense' names no engine"),
         (["run", "--suite", "faults", "--store", "local"], "the suite FAULTS needs an S3 store"),
         (["pin", "nowhere.json"], "nowhere.json: cannot be read"),
+        (["sweep", "--failpoints", "--writer", "painter"], "there is no 'painter' in the matrix"),
+        (["sweep", "--failpoints", "--jobs", "2"], "--jobs and --double are for cuts"),
         (["race", "--seed", "3"], "are for a history: say with --processes how many write"),
         (["race", "--pairs", "init-init", "--processes", "2"], "--pairs and --processes are two different races"),
     ],
@@ -131,7 +138,7 @@ def test_a_trace_is_pinned_as_a_test_beside_it_and_never_over_another(tmp_path: 
     assert result.exit_code == 0, result.output
     test = tmp_path / "tests" / "test_pinned_lost_ack_on_publish.py"
     compile(test.read_text(), str(test), "exec")
-    assert 'check_pinned(TRACE, engine="cmd:./my driver", store=None)' in test.read_text()
+    assert "check_pinned(TRACE, engine='cmd:./my driver', store=None)" in test.read_text()
     assert "on the engine cmd:./my driver" in result.output
     again = touchstone("pin", str(LOST_ACK), "--into", str(tmp_path / "tests"))
     assert again.exit_code == 2
@@ -142,7 +149,61 @@ def test_a_trace_is_pinned_on_the_engine_that_it_was_found_on(tmp_path: Path) ->
     result = touchstone("pin", str(LOST_ACK), "--into", str(tmp_path))
 
     assert result.exit_code == 0
-    assert 'engine="mutant:lost-publish-is-a-conflict"' in next(tmp_path.glob("*.py")).read_text()
+    assert "engine='mutant:lost-publish-is-a-conflict'" in next(tmp_path.glob("*.py")).read_text()
+
+
+@pytest.mark.parametrize("engine", ["cmd:./driver\n--flag", 'cmd:./driver "it\'s" \\'])
+def test_an_engine_is_pinned_whatever_it_is_called(tmp_path: Path, engine: str) -> None:
+    source = pin(LOST_ACK, tmp_path, engine=engine, store=None).read_text()
+
+    called = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.keyword) and node.arg == "engine"]
+    assert [ast.literal_eval(each.value) for each in called] == [engine]
+
+
+class Idle:
+    """A crew that can try everything and does nothing."""
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def __enter__(self) -> Idle:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def can_try(self, subject: Any) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("results", "code", "words"),
+    [
+        ([SpotResult(SPOT, True, "x", "forward")], 0, "holds: 1 spots"),
+        ([SpotResult(SPOT, True, "x", wrong=(("REC-05",), "a row is lost"))], 1, "wrong: 1 of 1 spots"),
+        ([SpotResult(SPOT, False, "x")], 4, "nothing was tried"),
+    ],
+    ids=["sound", "wrong", "not reached"],
+)
+def test_named_failpoints_have_a_line_each_and_the_exit_codes_of_a_sweep(
+    monkeypatch: pytest.MonkeyPatch, results: list[SpotResult], code: int, words: str
+) -> None:
+    monkeypatch.setattr(named, "Crew", Idle)
+    monkeypatch.setattr(named, "sweep", lambda crew, subjects: iter(results))
+
+    done = touchstone("sweep", "--failpoints", "--store", "local", "--writer", "mutate")
+
+    assert done.exit_code == code and words in done.output
+    assert "insert, killed at recovery.sidecar_write" in done.output
+
+
+def test_an_engine_that_does_not_obey_named_failpoints_has_nothing_to_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacks(*_: Any) -> Idle:
+        raise Unsupported("failpoints", "the engine does not obey them")
+
+    monkeypatch.setattr(named, "Crew", lacks)
+
+    done = touchstone("sweep", "--failpoints", "--store", "local")
+
+    assert done.exit_code == 4 and "unsupported failpoints" in done.output
 
 
 @pytest.mark.s3

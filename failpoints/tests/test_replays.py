@@ -25,7 +25,7 @@ from failpoints.histories.plan import PROFILES, make_plan
 from failpoints.pairs.pairs import PAIRS
 from failpoints.pairs.schedule import Hold
 from failpoints.storms.weather import drawn
-from failpoints.writers import SCHEMA, WRITERS
+from failpoints.writers import SCHEMA, WRITERS, insert, mutate
 from fixtures.forge import ForgeError
 
 USAGE = 2
@@ -100,6 +100,10 @@ def call(**fields: Any) -> dict[str, Any]:
     return {**PLAN, "calls": [{**CALL, **fields}]}
 
 
+def asked_twice() -> dict[str, Any]:
+    return {**PLAN, "calls": [CALL, {**CALL, "process": 1}]}
+
+
 SPOILT: dict[str, tuple[dict[str, Any], str]] = {
     # The lanes of a pair, and who died before them.
     "first[0]": (trace("pair", {**PAIR, "first": [5]}), "5 does not fit"),
@@ -130,6 +134,7 @@ SPOILT: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "plan.calls[0].kill_at": (trace("history", {"plan": call(kill_at="soon")}, steps=[]), '"soon" does not fit'),
     "plan.calls[0].process": (trace("history", {"plan": call(process=2)}, steps=[]), "there are 2 processes"),
+    "plan.calls[1].actor": (trace("history", {"plan": asked_twice()}, steps=[]), "'a' asks a second time"),
     # Cuts.
     "cut": (trace("cut", {}), "is missing"),
     "cut.moment": (trace("cut", {"cut": {**CUT, "moment": "soon"}}), "is none of before, applied, "),
@@ -149,6 +154,7 @@ SPOILT_STEPS: dict[str, tuple[dict[str, Any], str]] = {
     "steps[0].weather.kill.request": (weather(kill={**CUT, "request": "gibberish"}), "there is no 'gibberish'"),
     "steps[0].weather.kill.moment": (weather(kill={**CUT, "moment": "lost"}), "killed before or applied"),
     "schema": (trace("storm", schema="node {"), "is no schema"),
+    "schema ": (trace("storm", schema=""), "is empty"),
     "fault": (trace("storm", {}), "no such field in a trace of this kind"),
 }
 ALL_SPOILT = {**{f"fault.{field}": found for field, found in SPOILT.items()}, **SPOILT_STEPS}
@@ -164,7 +170,7 @@ def test_what_cannot_be_run_is_refused_by_its_field(tmp_path: Path, field: str) 
     with pytest.raises(TraceError) as refused:
         read_trace(path)
 
-    assert f"trace.{field}: " in str(refused.value) and words in str(refused.value), str(refused.value)
+    assert f"trace.{field.strip()}: " in str(refused.value) and words in str(refused.value), str(refused.value)
     assert "trace.json: " in str(refused.value)
 
 
@@ -202,3 +208,17 @@ def test_a_store_without_requests_is_a_mistake_of_the_command(tmp_path: Path) ->
     done = CliRunner().invoke(app, ["replay", str(path), "--store", "local"])
 
     assert done.exit_code == USAGE and "give --store moto" in done.stderr
+
+
+def test_an_engines_words_lose_their_secrets_on_the_way_into_a_trace_and_steps_stay(tmp_path: Path) -> None:
+    said = "GET http://ann:hush@h/b?X-Amz-Credential=hush&X-Amz-Signature=hush&x=1 failed; Authorization: AWS4 hush"
+    step = mutate(insert("Person", name="token=mine"))
+    plan = {**PLAN, "opening": [], "calls": []}
+    history = {"outcomes": [{"message": said}]}
+    found = trace("history", {"plan": plan, "history": history}, steps=[step], because=said)
+    found["operations"] = [{"op": "call", "args": {}, "answered": said}]
+
+    body = read(tmp_path, found)
+
+    assert "hush" not in (tmp_path / "trace.json").read_text()
+    assert body["steps"] == [step] and "x=1 failed" in body["because"]

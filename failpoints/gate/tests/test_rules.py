@@ -30,7 +30,8 @@ def test_json_leaves_out_what_is_usual() -> None:
 
 
 def test_there_is_a_rule_for_each_action() -> None:
-    assert [Rule(action, bytes_per_second=1).action for action in ACTIONS] == list(ACTIONS)
+    needs: dict[str, dict[str, Any]] = {"throttle": {"bytes_per_second": 1}, "delay": {"seconds": 1}}
+    assert [Rule(action, **needs.get(action, {})).action for action in ACTIONS] == list(ACTIONS)
 
 
 @pytest.mark.parametrize(
@@ -52,8 +53,13 @@ def test_there_is_a_rule_for_each_action() -> None:
         ({"action": "cut", "nth": True}, "nth", "must be a whole number"),
         ({"action": "cut", "nth": 1.0}, "nth", "must be a whole number"),
         ({"action": "cut", "times": 0}, "times", "must be at least 1"),
-        ({"action": "answer", "status": 99}, "status", "must be at least 100"),
-        ({"action": "answer", "status": 600}, "status", "from 100 to 599"),
+        ({"action": "answer", "status": 99}, "status", "must be at least 200"),
+        ({"action": "answer", "status": 600}, "status", "from 200 to 599"),
+        ({"action": "answer", "status": 199}, "status", "must be at least 200"),
+        ({"action": "cut", "status": 503}, "status", "only an answer has it"),
+        ({"action": "hold", "seconds": 1}, "seconds", "only a delay has it"),
+        ({"action": "delay", "seconds": 1, "bytes_per_second": 1}, "bytes_per_second", "only a throttle has it"),
+        ({"action": "delay"}, "seconds", "a delay needs more than 0"),
         ({"action": "answer", "status": "503"}, "status", "must be a whole number"),
         ({"action": "delay", "seconds": -1}, "seconds", "must be a time"),
         ({"action": "delay", "seconds": float("nan")}, "seconds", "must be a time"),
@@ -80,5 +86,7 @@ def test_a_refused_rule_is_a_bad_value_and_an_error_of_the_gate() -> None:
 def test_a_rule_made_in_code_is_checked_too() -> None:
     with pytest.raises(RuleError, match="rule.nth"):
         Rule("cut", nth=0)
+    with pytest.raises(RuleError, match="rule.status: only an answer"):
+        Rule("cut", status=404)
     with pytest.raises(RuleError, match="rule.verbs: must be a tuple"):
         Rule("cut", verbs=["PUT"])  # type: ignore[arg-type]

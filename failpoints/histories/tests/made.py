@@ -124,10 +124,9 @@ class Made:
         """Recovery publishes what a dead call had committed."""
         return self._do(RECOVERY_ACTOR, step)[0]
 
-    def audited(self, kind: str, actor: str, commit: Mapping[str, Any]) -> None:
-        self.recoveries.append(
-            {"graph_commit_id": commit["graph_commit_id"], "recovery_kind": kind, "recovery_for_actor": actor}
-        )
+    def audited(self, kind: str, actor: str, commit: Mapping[str, Any], operation: str | None = None) -> None:
+        row = {"graph_commit_id": commit["graph_commit_id"], "recovery_kind": kind, "recovery_for_actor": actor}
+        self.recoveries.append({**row, "operation_id": operation or f"operation-{len(self.recoveries)}"})
 
     # -- the record ----------------------------------------------------------------------------------------------------
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
 
 import pytest
 from rich.console import Console
 
-from conformance.adapters import AdapterFault
+from conformance.adapters import AdapterFault, EngineError
+from conformance.judge import Engine
 from conformance.traces import make_trace
 from failpoints.histories import HistoryResult, Sound, make_plan, rerun, run_history
 from failpoints.histories.history import run_plan, trace_of
 from failpoints.histories.record import MAIN, History
+from failpoints.histories.run import CannotOpen, opened
 from failpoints.histories.show import lines_of
 from failpoints.histories.telling import Contradiction, Line
 from fixtures.stores.catalog import Store, running
@@ -81,3 +85,80 @@ def test_processes_on_s3_leave_one_chain_and_the_exact_state() -> None:
     with running("moto") as store:
         result = run_plan(REFERENCE, store, make_plan(processes=3, writes=4, seed=3, profile="mixed"))
     assert isinstance(result.verdict, Sound), str(result.verdict)
+
+
+@pytest.mark.slow
+@pytest.mark.s3
+@pytest.mark.requirement("PUB-08", "PUB-21")
+@pytest.mark.parametrize("name", ["local", "moto"])
+def test_twenty_processes_with_fifty_writes_each_leave_one_chain_and_the_exact_state(name: str) -> None:
+    with running(name) as store:
+        result = run_history(REFERENCE, store, processes=20, writes=50, seed=1)
+    assert isinstance(result.verdict, Sound), str(result.verdict)
+    assert result.counts["unknown"] == 0
+    assert result.counts["acknowledged"] + result.counts["refused"] == 1000
+    assert result.counts["acknowledged"] >= 200, "so few that nothing was shown"
+
+
+DIES_IN_ITS_SECOND_PUBLISH = """
+import os
+from reference import driver
+from reference.protocol import commit
+
+right, published = commit._publish, []
+
+def dying(*given):
+    published.append(1)
+    if len(published) == 2:
+        {dies}
+    return right(*given)
+
+commit._publish = dying
+driver.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("dies", "word"),
+    [
+        pytest.param("os._exit(101)", "ended", id="dies"),
+        pytest.param("os.kill(os.getpid(), 19)", "no answer", id="hangs", marks=pytest.mark.slow),
+    ],
+)
+def test_an_engine_that_breaks_down_among_others_is_wrong_and_leaves_a_trace(
+    local: Store, tmp_path: Path, dies: str, word: str
+) -> None:
+    program = tmp_path / "engine.py"
+    program.write_text(DIES_IN_ITS_SECOND_PUBLISH.format(dies=dies), encoding="utf-8")
+    result = run_history(f"cmd:{sys.executable} {program}", local, processes=2, writes=3, seed=1, timeout=60)
+    assert isinstance(result.verdict, Contradiction)
+    assert result.ids == ("PUB-21",)
+    assert "broke_down" in result.verdict.because and word in result.verdict.because
+    assert "its process broke down" in result.verdict.slice[0].answered
+    assert result.trace is not None
+    assert make_trace(result.trace, engine="an engine", store="local", seed=1)["broke"] == ["PUB-21"]
+
+
+def test_an_open_that_waits_for_a_lease_is_given_the_time() -> None:
+    engine = Leased(free_after=4)
+    assert cast(str, opened(cast(Engine, engine), "a graph")) == "a handle"
+    assert engine.asked == 5
+
+
+def test_an_open_that_is_always_refused_ends() -> None:
+    with pytest.raises(CannotOpen, match=r"of \d+ opens for writing within 0.2 s none succeeded.*leased"):
+        opened(cast(Engine, Leased(free_after=100)), "a graph", seconds=0.2)
+
+
+class Leased:
+    """An engine that refuses to open a graph a few times."""
+
+    def __init__(self, free_after: int) -> None:
+        self._free_after = free_after
+        self.asked = 0
+
+    def open(self, uri: str) -> str:
+        self.asked += 1
+        if self.asked <= self._free_after:
+            raise EngineError("conflict", "leased", "leased", {})
+        return "a handle"

@@ -1,0 +1,65 @@
+"""`touchstone sweep --failpoints`: the crash matrix of named failpoints, for an engine that obeys them, on any store.
+
+An engine that does not declare the capability has nothing to try here, which is no fault of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+
+from conformance.adapters import Unsupported
+from failpoints.command_ends import Refusals, in_words, progress_line, say_rate, verdict_of
+from failpoints.matrix import SUBJECTS, Crew, SpotResult, Subject, matrix, subjects_called, sweep
+from failpoints.nursery import quickened
+from failpoints.workshop import Refused
+from failpoints.writers import GROUPS
+from fixtures.stores.catalog import running
+
+
+def named_subjects(names: Sequence[str]) -> list[Subject]:
+    """The subjects that names stand for: those of the matrix, and groups of writers. `UnknownSubject` for another."""
+    if "all" in names:
+        return list(SUBJECTS.values())
+    return subjects_called([each for name in names for each in GROUPS.get(name, (name.replace("_", "-"),))])
+
+
+def sweep_named(console: Console, engine: str, store: str, subjects: Sequence[Subject]) -> int:
+    """Stop every subject at every name that it reaches, by every action; say so line by line, and how it ended."""
+    from conformance.runner.session import without_aws_variables
+
+    without_aws_variables()
+    found: list[SpotResult] = []
+    refused = Refusals(console)
+    began = time.monotonic()
+    with (
+        in_words(console) as ended,
+        progress_line(console, "spots") as advance,
+        running(store) as place,
+        quickened(engine) as process,
+    ):
+        try:
+            with Crew(process, place.env, place.fresh_root) as crew:
+                for subject in subjects:
+                    if not crew.can_try(subject):
+                        refused.add(Refused(subject.name, f"it needs {', '.join(subject.needs)}", unsupported=True))
+                for result in sweep(crew, subjects=subjects):
+                    found.append(result)
+                    advance(result.wrong is not None)
+                    _show(result, console)
+        except Unsupported as lacking:
+            refused.add(Refused("failpoints", str(lacking), unsupported=True))
+    reached = [result for result in found if result.reached]
+    if reached:
+        console.print(matrix(found))
+        say_rate(console, len(found), "spots", time.monotonic() - began)
+    wrong = [f"{result.spot}: {', '.join(result.wrong[0])}" for result in found if result.wrong]
+    return verdict_of(console, len(reached), wrong, "spots", refused, ended)
+
+
+def _show(result: SpotResult, console: Console) -> None:
+    style = "bold red" if result.wrong is not None else "green" if result.reached else "dim"
+    console.print(f"[{style}]{escape(str(result))}[/]", highlight=False, soft_wrap=True)
