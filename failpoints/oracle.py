@@ -94,7 +94,14 @@ def judge_reader(
         if reader.recovered:
             because = f"after {what} a read-only open recovers: {list(reader.recovered)}"
             raise RequirementBroken(("REC-21", "SNP-09"), because)
-        found = the_one(reader, worlds, f"{what}, for somebody who only reads", ids, exports=exports_of(reader))
+        found = the_one(
+            reader,
+            worlds,
+            f"{what}, for somebody who only reads",
+            ids,
+            exports=exports_of(reader),
+            recoveries_max=_recoveries_max(scene),
+        )
     except EngineError as error:
         _judge_refused_reader(engine, before, what, error)
         return False
@@ -160,13 +167,13 @@ def judge_init(engine: Engine, uri: str, env: Mapping[str, str], schema: str, en
         handle = _made_again(engine, uri, schema, f"{what} and an open that was refused ({refusal})")
     first = handle.commits(MAIN)[0]
     model.identify(model.head(), first["graph_commit_id"], first["manifest_version"], first["created_at"])
-    the_one(handle, [World(name, model)], what, ("SCH-16",))
+    the_one(handle, [World(name, model)], what, ("SCH-16",), recoveries_max=0)
     before = Before(uri, env, model, {"do": "open"}, {MAIN: 1}, frozenset())
     judge_bytes(before.uri, before.env, f"after {what}", "REC-18")
     handle = judge_second_open(engine, handle, before.uri, before.env, f"after {what}")
     answer = _done(handle, before, PEOPLE, f"{what}, a first load", ("SCH-16",), None)
     worlds = worlds_after(model, PEOPLE, Ending(ACKNOWLEDGED, answer))
-    the_one(handle, worlds, f"{what}, and a first load", ("SCH-16",))
+    the_one(handle, worlds, f"{what}, and a first load", ("SCH-16",), recoveries_max=0)
     return World(name, model)
 
 
@@ -200,7 +207,12 @@ def _world(handle: Handle, before: Before, scene: Scene, ending: Ending, what: s
         ids = ("PUB-01", *ids)
     elif ending.kind == ACKNOWLEDGED:
         ids = ("PUB-14", *ids)
-    return the_one(handle, _worlds(before, scene, ending), what, ids)
+    return the_one(handle, _worlds(before, scene, ending), what, ids, recoveries_max=_recoveries_max(scene))
+
+
+def _recoveries_max(scene: Scene) -> int:
+    """One commit for each operation, and one more where its row could not be written after it [REC-14]."""
+    return 2 * len(scene.sidecars.keys() | scene.settled.keys())
 
 
 def judge_bytes(uri: str, env: Mapping[str, str], what: str, unreadable: str) -> None:
@@ -264,6 +276,7 @@ def _judge_retry(handle: Handle, before: Before, scene: Scene, world: World, wha
         worlds_after(world.model, before.step, Ending(ACKNOWLEDGED, answer)),
         f"{what}, and the same step again",
         ids,
+        recoveries_max=0,
     )
     handle.close()
     return found
@@ -275,7 +288,8 @@ def _judge_follow_up(handle: Handle, before: Before, world: World, what: str) ->
         step = follow_up(number, branch)
         answer = _done(handle, before, step, f"{what}, a write on '{branch}'", ("PUB-21",), None)
         worlds = worlds_after(world.model, step, Ending(ACKNOWLEDGED, answer))
-        world = the_one(handle, worlds, f"{what}, and a write on '{branch}'", (operation_of(step["do"], step),))
+        then, blamed = f"{what}, and a write on '{branch}'", (operation_of(step["do"], step),)
+        world = the_one(handle, worlds, then, blamed, recoveries_max=0)
     handle.close()
 
 

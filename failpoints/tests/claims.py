@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from failpoints.cuts.tests.test_sensitivity import BEFORE_PUBLISH, FOUND_AT, HALF_WAY, Choice, at
+from failpoints.cuts.tests.test_sensitivity import BEFORE_PUBLISH, FOUND_AT, HALF_WAY, Choice, after_the_answer, at
 from failpoints.histories.plan import Plan, make_plan
 from failpoints.histories.tests.test_mutants import PLAN
 from failpoints.matrix import ERROR, GO_ON, KILL, Spot
@@ -43,6 +43,7 @@ CUTS: Final[dict[str, tuple[str, Choice, Choice | None]]] = {
     "recovery-breaks-down": ("update", BEFORE_PUBLISH, None),
     "schema-files-before-manifest": ("schema-add", BEFORE_PUBLISH, None),
     "init-leaves-half-a-graph": ("init", at("applied", "schema file", 0), None),
+    "empty-commit-after-each-mutation": ("insert", after_the_answer, None),
 }
 
 _AT_SIDECAR: Final = Hold(0, "PUT", "sidecar", 1)
