@@ -11,7 +11,8 @@
     3. no sidecar is left, and every pin is the HEAD of its table: the auditor finds no error       [REC-04, PUB-21]
     4. exactly one audit row says what became of each operation (`audit_rows`)                      [REC-05, REC-14]
     5. a second open finds nothing to do and changes no byte                                        [REC-18, REC-20]
-    6. a step that did not happen can be done again, and a further write works on every branch      [REC-23]
+    6. a step that did not happen can be done again, a branch that was deleted can be made again, and a further write
+       works on every table of every branch                                               [REC-23, BRA-14, PUB-21]
 
 Nothing here knows how the writer died: by a cut at the storage, by a named failpoint, or by a signal.
 """
@@ -77,14 +78,26 @@ class Outcome:
 
 
 def judge_reader(
-    engine: Engine, before: Before, scene: Scene, ending: Ending, what: str, *, recovering: bool = False
+    engine: Engine,
+    before: Before,
+    scene: Scene,
+    ending: Ending,
+    what: str,
+    *,
+    recovering: bool = False,
+    may_be_locked: bool = False,
 ) -> bool:
     """Somebody who only reads finds one state or the other, whole, before anybody has recovered anything [SNP-09].
 
     Returns whether the step is in it: from then on it must stay. Of what has no commit nobody sees anything, unless a
     recovery was at it (`recovering`, or the writer's own). A reader may be refused while a schema is half applied or a
-    branch half made, and then main is there nevertheless.
+    branch half made, and then main is there nevertheless. What was acknowledged is not half done, and holds no lock;
+    `may_be_locked` says that the store has refused to let go of it.
     """
+    if ending.kind == ACKNOWLEDGED and scene.locked and not may_be_locked:
+        raise RequirementBroken(
+            ("SCH-17",), f"{what}, and what was acknowledged still holds the lock of a schema apply"
+        )
     worlds = _worlds(before, scene, ending)
     if not (scene.commits or recovering or scene.settled) and before.step["do"] in COMMITTING:
         worlds = [world for world in worlds if world.name != "new"] or worlds
@@ -103,13 +116,16 @@ def judge_reader(
             recoveries_max=_recoveries_max(scene),
         )
     except EngineError as error:
-        _judge_refused_reader(engine, before, what, error)
+        _judge_refused_reader(engine, before, ending, what, error)
         return False
     return found.name == "new" and before.step["do"] not in MAINTENANCE
 
 
-def _judge_refused_reader(engine: Engine, before: Before, what: str, error: EngineError) -> None:
+def _judge_refused_reader(engine: Engine, before: Before, ending: Ending, what: str, error: EngineError) -> None:
     step, ids = before.step, ("SNP-09", "PUB-01")
+    if ending.kind == ACKNOWLEDGED:
+        because = f"after {what} it is acknowledged, and somebody who only reads is refused: {error}"
+        raise RequirementBroken(("SCH-18", *ids) if before.is_schema_apply else ids, because) from error
     if before.is_schema_apply:
         return
     makes_branch = step["do"] == "load" and branch_of(step) not in before.model.branch_list()
@@ -144,7 +160,8 @@ def judge(
     kinds = judge_rows(handle, before, scene, world, what)
     judge_bytes(before.uri, before.env, f"after {what}", "REC-18")
     handle = judge_second_open(engine, handle, before.uri, before.env, f"after {what}")
-    _judge_follow_up(handle, before, _judge_retry(handle, before, scene, world, what), what)
+    done = _judge_retry(handle, before, scene, world, what)
+    _judge_follow_up(engine.open(before.uri), before, done, what)
     return Outcome(world, kinds, scene)
 
 
@@ -283,10 +300,17 @@ def _judge_retry(handle: Handle, before: Before, scene: Scene, world: World, wha
 
 
 def _judge_follow_up(handle: Handle, before: Before, world: World, what: str) -> None:
-    handle = handle.engine.open(before.uri)
+    """Every table of every branch takes a further write, also of a branch that is made anew after it was deleted."""
+    if before.step["do"] == "branch_delete":
+        again: Step = {"do": "branch_create", "name": before.step["name"], "source": MAIN}
+        then = f"{what}, the branch made again"
+        answer = _done(handle, before, again, then, ("BRA-14",), None)
+        worlds = worlds_after(world.model, again, Ending(ACKNOWLEDGED, answer))
+        world = the_one(handle, worlds, then, ("BRA-14",), recoveries_max=0)
+    ids = ("BRA-10", "BRA-14", "PUB-21") if before.step["do"] == "branch_delete" else ("PUB-21",)
     for number, branch in enumerate(world.model.branch_list()):
-        step = follow_up(number, branch)
-        answer = _done(handle, before, step, f"{what}, a write on '{branch}'", ("PUB-21",), None)
+        step = follow_up(number, branch, world.model.schema)
+        answer = _done(handle, before, step, f"{what}, a write on '{branch}'", ids, None)
         worlds = worlds_after(world.model, step, Ending(ACKNOWLEDGED, answer))
         then, blamed = f"{what}, and a write on '{branch}'", (operation_of(step["do"], step),)
         world = the_one(handle, worlds, then, blamed, recoveries_max=0)

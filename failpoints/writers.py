@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from conformance.model.schema import Schema, Type
 from failpoints.steps import Step
 
 SCHEMA: Final = """
@@ -262,10 +263,22 @@ def writers_called(names: Sequence[str]) -> list[Writer]:
     return [writer for writer in WRITERS.values() if writer.name in chosen]
 
 
-def follow_up(number: int, branch: str) -> Step:
-    """A write that every one of these graphs must take, whatever its schema has become."""
+def follow_up(number: int, branch: str, schema: Schema | None = None) -> Step:
+    """A write that every one of these graphs must take, whatever its schema has become: a row in each table.
+
+    Without a schema it is one to the tables that all of these graphs have.
+    """
     name = f"after-{number}"
-    return mutate(
-        insert("Person", name=name), insert_edge("Knows", name, name), update("Person", "ann", email=f"{name}@x"),
-        branch=branch,
-    )  # fmt: skip
+    changed = update("Person", "ann", email=f"{name}@x")
+    if schema is None:
+        return mutate(insert("Person", name=name), insert_edge("Knows", name, name), changed, branch=branch)
+    types = list(schema.types.values())
+    nodes = [insert(each.name, **_values(each, name)) for each in types if each.kind == "node"]
+    edges = [insert_edge(each.name, name, name, **_values(each, name)) for each in types if each.kind == "edge"]
+    return mutate(*nodes, *edges, changed, branch=branch)
+
+
+def _values(type_: Type, name: str) -> dict[str, Any]:
+    """What a row of a type must have: its key, and what may not be null."""
+    needed = [each for each in type_.properties if each.name in type_.key or not each.nullable]
+    return {each.name: name if each.scalar == "String" else 1 for each in needed}

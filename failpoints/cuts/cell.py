@@ -179,13 +179,19 @@ def judged(
 
 
 def _seen_by_a_reader(
-    bench: Bench, before: Before, scene: Scene, ending: Ending, what: str, owners: list[str], *, recovering: bool
+    bench: Bench,
+    before: Before,
+    scene: Scene,
+    ending: Ending,
+    what: str,
+    owners: list[str],
+    **allowed: bool,
 ) -> bool:
     """Whether somebody who only reads finds the step done. Whoever only reads writes nothing [SNP-09, REC-21]."""
     driver = bench.drivers.take()
     owners.append(driver.owner)
     try:
-        found = judge_reader(driver.engine, before, scene, ending, what, recovering=recovering)
+        found = judge_reader(driver.engine, before, scene, ending, what, **allowed)
     except AdapterFault as fault:
         because = f"after {what} the driver that only reads broke down: {fault.message}"
         raise RequirementBroken(("SNP-09",), because) from fault

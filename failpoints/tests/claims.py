@@ -43,6 +43,8 @@ CUTS: Final[dict[str, tuple[str, Choice, Choice | None]]] = {
     "recovery-breaks-down": ("update", BEFORE_PUBLISH, None),
     "schema-files-before-manifest": ("schema-add", BEFORE_PUBLISH, None),
     "init-leaves-half-a-graph": ("init", at("applied", "schema file", 0), None),
+    "branch-delete-leaves-forks-that-block-re-creation": ("branch-delete", at("applied", "manifest ref", 0), None),
+    "schema-apply-acknowledged-before-its-files": ("schema-add", after_the_answer, None),
     "empty-commit-after-each-mutation": ("insert", after_the_answer, None),
 }
 
