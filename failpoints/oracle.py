@@ -7,7 +7,8 @@
     outcome = judge(engine, before, scene, ending, what)   # open, and everything below
 
     1. a read-write open works                                                  [REC-05, SCH-17, SCH-18]
-    2. every branch is what it was, or what the step makes of it; what was published or acknowledged is there [PUB-01]
+    2. every branch is what it was, or what the step makes of it; what was published or acknowledged is there [PUB-01],
+       and what the step began with can still be read at its commit                                       [SNP-07]
     3. no sidecar is left, and every pin is the HEAD of its table: the auditor finds no error       [REC-04, PUB-21]
     4. exactly one audit row says what became of each operation (`audit_rows`)                      [REC-05, REC-14]
     5. a second open finds nothing to do and changes no byte                                        [REC-18, REC-20]
@@ -157,12 +158,34 @@ def judge(
     handle = _opened(engine, before, f"{what}, a read-write open", ids)
     opened()
     world = _world(handle, before, scene, ending, what, ids)
+    _judge_past(handle, before, what)
     kinds = judge_rows(handle, before, scene, world, what)
     judge_bytes(before.uri, before.env, f"after {what}", "REC-18")
     handle = judge_second_open(engine, handle, before.uri, before.env, f"after {what}")
     done = _judge_retry(handle, before, scene, world, what)
     _judge_follow_up(engine.open(before.uri), before, done, what)
     return Outcome(world, kinds, scene)
+
+
+def _judge_past(handle: Handle, before: Before, what: str) -> None:
+    """What the step began with can still be read: neither a crash nor a recovery touches the past [SNP-07].
+
+    A cleanup may have removed it, and so may a schema apply that loses data.
+    """
+    branch = before.branch if before.branch in before.model.branch_list() else MAIN
+    then = before.model.head(branch).commit_id
+    if before.step["do"] == "cleanup" or before.step.get("allow_data_loss"):
+        return
+    state = before.model.state(branch)
+    key = max(state, key=lambda each: len(state[each]))
+    try:
+        found = handle.read(key, commit=then)
+    except EngineError as error:
+        because = f"after {what} the commit {then} that it began with cannot be read any more: {error}"
+        raise RequirementBroken(("SNP-07",), because) from error
+    if sorted(found, key=str) != sorted(before.model.read(key, commit=then), key=str):
+        because = f"after {what} the table '{key}' at the commit {then} that it began with has other rows: {found[:3]}"
+        raise RequirementBroken(("SNP-07",), because)
 
 
 def judge_init(engine: Engine, uri: str, env: Mapping[str, str], schema: str, ending: Ending, what: str) -> World:

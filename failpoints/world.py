@@ -10,13 +10,13 @@ row, one for each table at most [OPT-01], and recovery makes its own only where 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from conformance.adapters import AdapterFault, EngineError
 from conformance.audit.names import RECOVERY_ACTOR
-from conformance.judge import Handle, RequirementBroken
+from conformance.judge import Engine, Handle, RequirementBroken
 from conformance.judge.blame import operation_of
 from conformance.judge.compare import first_difference
 from conformance.judge.graph import DEFINITE
@@ -81,8 +81,18 @@ class World:
 
 def attempt(handle: Handle, step: Step) -> Ending:
     """Ask for a step, and say how it ended."""
+    return ending_of(lambda: ask(handle, step))
+
+
+def attempt_init(engine: Engine, uri: str, schema: str) -> Ending:
+    """Ask for a new graph, and say how that ended."""
+    return ending_of(lambda: engine.init(uri, schema))
+
+
+def ending_of(call: Callable[[], Any]) -> Ending:
+    """How a call ended for whoever made it."""
     try:
-        return Ending(ACKNOWLEDGED, ask(handle, step))
+        return Ending(ACKNOWLEDGED, call())
     except EngineError as error:
         return Ending(REFUSED if error.kind in DEFINITE else UNKNOWN, error=str(error))
     except AdapterFault as fault:

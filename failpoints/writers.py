@@ -31,6 +31,7 @@ edge WorksAt: Person -> Company
 _ADDED: Final = SCHEMA.replace("  email:", "  city: String?\n  email:") + "node Place {\n  code: String @key\n}\n"
 _RENAMED: Final = (
     SCHEMA.replace("  age: I32? @index", '  years: I32? @index @rename_from("age")')
+    .replace("  size: I32?", '  staff: I32? @rename_from("size")')
     .replace("node Company {", 'node Firm @rename_from("Company") {')
     .replace("-> Company", "-> Firm")
 )
@@ -87,6 +88,8 @@ CREATE: Final[Step] = {"do": "branch_create", "name": BRANCH, "source": "main"}
 ON_BRANCH: Final = mutate(
     insert("Person", name="eve", age=5), update("Person", "ann", age=29), insert("Company", name="bolt"), branch=BRANCH
 )
+# And an edge that goes away again with `ON_BRANCH_TOO`: its table has moved, and nothing in it has changed.
+ON_BRANCH_AND_BACK: Final = mutate(*ON_BRANCH["statements"], insert_edge("WorksAt", "cat", "acme"), branch=BRANCH)
 ON_BRANCH_TOO: Final = mutate(delete("Person", "cat"), branch=BRANCH)
 ON_MAIN: Final = mutate(insert("Person", name="max"), update("Company", "acme", size=4))
 ACTOR: Final = "writer"
@@ -190,7 +193,7 @@ WRITERS: Final[Mapping[str, Writer]] = {
             "a branch merged into main, which has not moved",
             {"do": "merge", "source": BRANCH, "target": "main", "actor": ACTOR},
             CREATE,
-            ON_BRANCH,
+            ON_BRANCH_AND_BACK,
             ON_BRANCH_TOO,
             needs=BRANCHES,
         ),
@@ -199,7 +202,7 @@ WRITERS: Final[Mapping[str, Writer]] = {
             "a branch merged into main, which has moved too",
             {"do": "merge", "source": BRANCH, "target": "main", "actor": ACTOR},
             CREATE,
-            ON_BRANCH,
+            ON_BRANCH_AND_BACK,
             ON_BRANCH_TOO,
             ON_MAIN,
             needs=BRANCHES,
@@ -214,7 +217,11 @@ WRITERS: Final[Mapping[str, Writer]] = {
             needs=BRANCHES,
         ),
         _writer("schema-add", "a property and a type more", {"do": "schema_apply", "source": _ADDED}),
-        _writer("schema-rename", "a property and a type renamed", {"do": "schema_apply", "source": _RENAMED}),
+        _writer(
+            "schema-rename",
+            "properties and a type renamed, and a property of that type",
+            {"do": "schema_apply", "source": _RENAMED},
+        ),
         _writer(
             "schema-drop",
             "a property and a type fewer, with their data",

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from conformance.adapters import EngineError
-from conformance.judge import Engine, RequirementBroken
+from conformance.judge import Engine, Handle, RequirementBroken
 from conformance.model import Model
-from failpoints.oracle import judge_reader
+from failpoints.oracle import _judge_past, judge_reader
 from failpoints.scene import Before, Scene
 from failpoints.steps import mean
 from failpoints.world import ACKNOWLEDGED, UNKNOWN, Ending
@@ -64,6 +64,31 @@ def test_what_was_acknowledged_holds_no_lock_but_one_that_the_store_has_kept() -
         judge_reader(engine, asked, locked, answered, "it")
     assert broken.value.ids == ("SCH-17",)
     assert not judge_reader(engine, asked, locked, Ending(UNKNOWN), "it")
+
+
+class Remembering:
+    """An engine that has these rows in its past."""
+
+    def __init__(self, rows: list[dict[str, Any]] | None) -> None:
+        self._rows = rows
+
+    def read(self, table_key: str, *, commit: str) -> list[dict[str, Any]]:
+        if self._rows is None:
+            raise EngineError("internal", "gone", "its files are not there", {}, None)
+        return self._rows
+
+
+def test_what_a_step_began_with_can_still_be_read() -> None:
+    asked = before(WRITERS["insert"].step)
+    asked.model.identify(asked.model.head(), "people", 4)
+    rows = asked.model.read("node:Person")
+
+    _judge_past(cast(Handle, Remembering(rows)), asked, "it")
+    for wrong, words in ((rows[:-1], "has other rows"), (None, "cannot be read any more")):
+        with pytest.raises(RequirementBroken, match=words) as broken:
+            _judge_past(cast(Handle, Remembering(wrong)), asked, "it")
+        assert broken.value.ids == ("SNP-07",)
+    _judge_past(cast(Handle, Remembering(None)), before(WRITERS["cleanup"].step), "it")
 
 
 @pytest.mark.parametrize("name", ["insert", "schema-add", "schema-rename", "schema-drop"])

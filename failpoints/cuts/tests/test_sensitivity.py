@@ -23,6 +23,7 @@ from failpoints.baseline import SetupFailed
 from failpoints.cuts.cell import CellResult
 from failpoints.cuts.cut import Cut, cuts_of, described, kills_of
 from failpoints.cuts.show import show_cell, summary, unreached
+from failpoints.cuts.show import tried as attempted
 from failpoints.cuts.sweep import SweptWriter
 from failpoints.cuts.traces import trace_of
 from failpoints.gate import Exchange
@@ -202,6 +203,17 @@ def test_a_writer_many_of_whose_cells_were_not_reached_is_named() -> None:
     (said,) = unreached([*steady, *fickle])
 
     assert said.startswith("merge: 2 of 5 cells were not reached")
+
+
+def test_a_writer_none_of_whose_requests_was_cut_has_tried_nothing() -> None:
+    """Its end comes in any case, so that it came says nothing."""
+    cells = [
+        CellResult("insert", Cut("before", 1, "PUT sidecar"), reached=False),
+        *(CellResult("insert", Cut("ack")) for _ in range(9)),
+    ]
+
+    assert attempted(cells) == 0
+    assert unreached(cells) == ["insert: no request of it was cut, so nothing was tried"]
 
 
 def test_a_selection_none_of_whose_requests_came_has_tried_nothing() -> None:
