@@ -49,7 +49,7 @@ CUTS: Final[dict[str, tuple[str, Choice, Choice | None]]] = {
     "schema-apply-acknowledged-before-its-files": ("schema-add", after_the_answer, None),
     "sidecar-failure-is-ignored": ("insert", at("failed", "PUT sidecar", 0), None),
     "delete-failure-fails-the-write": ("insert", at("failed", "DELETE sidecar", 0), None),
-    "empty-commit-after-each-mutation": ("insert", after_the_answer, None),
+    "recovery-commits-twice": ("insert", BEFORE_PUBLISH, None),
 }
 
 _AT_SIDECAR: Final = Hold(0, "PUT", "sidecar", 1)
