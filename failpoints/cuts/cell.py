@@ -214,7 +214,7 @@ def _moves_uncovered(exchanges: tuple[Exchange, ...]) -> bool:
 
 
 def _is_fork(each: Exchange) -> bool:
-    """The first version of a branch of a table is where it begins: that moves nothing, and needs no sidecar."""
+    """A version on a branch of a table may be where that begins, which needs no sidecar [REC-01]: none counts."""
     return bool(each.branch)
 
 

@@ -72,6 +72,7 @@ FOUND_AT: dict[str, tuple[str, Choice, Choice | None]] = {
     "schema-apply-leaves-its-lock": ("schema-add", BEFORE_PUBLISH, None),
     "branch-create-lost-answer-is-an-error": ("branch-create", at("lost", "manifest ref", 0), None),
 }
+CELLS_MIN = 600
 # One for each thing that an engine can get wrong about a crash; the others are tried on demand.
 QUICK = (
     "sidecar-after-first-commit",
@@ -233,3 +234,17 @@ def test_a_double_crash_whose_single_one_is_wrong_is_that(place: Store) -> None:
 
     assert result.wrong is not None
     assert result.second is None
+
+
+@pytest.mark.s3
+@pytest.mark.slow
+def test_a_sweep_of_all_writers_has_hundreds_of_cells(place: Store) -> None:
+    """Fewer would mean that writers have become smaller than what they stand for."""
+    with bench_at(place, "reference") as bench:
+        cells = 0
+        for writer in WRITERS.values():
+            if writer.name != "init":
+                swept = SweptWriter.prepared(bench, place, writer, double="none")
+                cells += len(cuts_of(swept.count())) + len(swept.listings)
+
+    assert cells >= CELLS_MIN, cells
