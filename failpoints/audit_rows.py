@@ -46,6 +46,7 @@ def judge_rows(handle: Handle, before: Before, scene: Scene, world: World, what:
         if operation not in scene.sidecars and row["recovery_kind"] == FORWARD and is_decided:
             _contradicted(scene, world, row, (BACK,), what)
     for operation, body in scene.sidecars.items():
+        _judge_unconfirmed(before, scene, world, operation, told.get(operation), what)
         wanted = _kinds_allowed(before, scene, world, operation)
         found = told.get(operation)
         if (None if found is None else found["recovery_kind"]) not in wanted:
@@ -66,10 +67,24 @@ def _judge_origin(scene: Scene, operation: str, what: str) -> None:
         raise RequirementBroken(("REC-20",), because)
 
 
+def _judge_unconfirmed(before: Before, scene: Scene, world: World, operation: str, row: Row | None, what: str) -> None:
+    """A merge that died before it had confirmed how far its tables are goes back, also where all of them are there."""
+    if operation not in scene.unconfirmed or scene.published or operation in scene.orphaned:
+        return
+    kind = None if row is None else row["recovery_kind"]
+    is_there = before.step["do"] == "merge" and world.name == "new" and operation not in scene.settled
+    if is_there or kind == FORWARD:
+        because = f"after {what} ({scene}) a merge that was not confirmed is in the graph, and the audit says {kind!r}"
+        raise RequirementBroken(("REC-08",), because)
+
+
 def _judge_actor(before: Before, scene: Scene, row: Row, what: str) -> None:
     """The row says for whom it was and what kind of writer, as the sidecar does, and as the step does."""
     operation, told = row["operation_id"], row["recovery_for_actor"]
     body = scene.sidecars.get(operation, {})
+    if body and before.step.get("actor") is not None and "actor_id" not in body:
+        because = f"after {what} the sidecar does not say for whom it was, and it was for {before.step['actor']!r}"
+        raise RequirementBroken(("REC-05",), because)
     wanted = {body["actor_id"]} if "actor_id" in body else set()
     if before.step.get("actor") is not None and operation in (scene.armed or ()):
         wanted.add(before.step["actor"])  # Nobody but the step's writer can have been at it.

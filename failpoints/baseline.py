@@ -54,6 +54,7 @@ def build(engine: Engine, uri: str, env: Mapping[str, str], setup: Sequence[Step
         ending = attempt(handle, step)
         if ending.kind != ACKNOWLEDGED:
             raise SetupFailed(f"the graph could not be prepared: {step['do']} ended {ending}")
-        model = the_one(handle, worlds_after(model, step, ending), f"{step['do']} in the set-up", ("PUB-14",)).model
+        worlds, what = worlds_after(model, step, ending), f"{step['do']} in the set-up"
+        model = the_one(handle, worlds, what, ("PUB-14",), recoveries_max=0).model
     handle.close()
     return Baseline(uri, env, model, Forge(uri, dict(env)).photograph(""), tuple(setup), schema)

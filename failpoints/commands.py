@@ -71,7 +71,7 @@ def sweep_command(
 ) -> None:
     """Kill a writer at every durable request that it makes, and judge what it leaves."""
     from failpoints.cuts.cell import CellResult
-    from failpoints.cuts.show import show_cell, summary, unreached
+    from failpoints.cuts.show import show_cell, summary, tried, unreached
     from failpoints.cuts.sweep import DOUBLES, SweepOptions, sweep
     from failpoints.cuts.traces import name_of, trace_of
     from failpoints.writers import UnknownWriter, writers_called
@@ -116,8 +116,7 @@ def sweep_command(
         say_rate(console, len(found), "cells", time.monotonic() - began)
     for line in unreached(found):
         console.print(f"[bold yellow]not reached[/] {escape(line)}", highlight=False, soft_wrap=True)
-    reached = sum(result.reached for result in found)
-    raise typer.Exit(verdict_of(console, reached, wrong, "cells", refused, ended))
+    raise typer.Exit(verdict_of(console, tried(found), wrong, "cells", refused, ended))
 
 
 def race_command(

@@ -7,11 +7,13 @@
     outcome = judge(engine, before, scene, ending, what)   # open, and everything below
 
     1. a read-write open works                                                  [REC-05, SCH-17, SCH-18]
-    2. every branch is what it was, or what the step makes of it; what was published or acknowledged is there [PUB-01]
+    2. every branch is what it was, or what the step makes of it; what was published or acknowledged is there [PUB-01],
+       and what the step began with can still be read at its commit                                       [SNP-07]
     3. no sidecar is left, and every pin is the HEAD of its table: the auditor finds no error       [REC-04, PUB-21]
     4. exactly one audit row says what became of each operation (`audit_rows`)                      [REC-05, REC-14]
     5. a second open finds nothing to do and changes no byte                                        [REC-18, REC-20]
-    6. a step that did not happen can be done again, and a further write works on every branch      [REC-23]
+    6. a step that did not happen can be done again, a branch that was deleted can be made again, and a further write
+       works on every table of every branch                                               [REC-23, BRA-14, PUB-21]
 
 Nothing here knows how the writer died: by a cut at the storage, by a named failpoint, or by a signal.
 """
@@ -77,14 +79,26 @@ class Outcome:
 
 
 def judge_reader(
-    engine: Engine, before: Before, scene: Scene, ending: Ending, what: str, *, recovering: bool = False
+    engine: Engine,
+    before: Before,
+    scene: Scene,
+    ending: Ending,
+    what: str,
+    *,
+    recovering: bool = False,
+    may_be_locked: bool = False,
 ) -> bool:
     """Somebody who only reads finds one state or the other, whole, before anybody has recovered anything [SNP-09].
 
     Returns whether the step is in it: from then on it must stay. Of what has no commit nobody sees anything, unless a
     recovery was at it (`recovering`, or the writer's own). A reader may be refused while a schema is half applied or a
-    branch half made, and then main is there nevertheless.
+    branch half made, and then main is there nevertheless. What was acknowledged is not half done, and holds no lock;
+    `may_be_locked` says that the store has refused to let go of it.
     """
+    if ending.kind == ACKNOWLEDGED and scene.locked and not may_be_locked:
+        raise RequirementBroken(
+            ("SCH-17",), f"{what}, and what was acknowledged still holds the lock of a schema apply"
+        )
     worlds = _worlds(before, scene, ending)
     if not (scene.commits or recovering or scene.settled) and before.step["do"] in COMMITTING:
         worlds = [world for world in worlds if world.name != "new"] or worlds
@@ -94,15 +108,25 @@ def judge_reader(
         if reader.recovered:
             because = f"after {what} a read-only open recovers: {list(reader.recovered)}"
             raise RequirementBroken(("REC-21", "SNP-09"), because)
-        found = the_one(reader, worlds, f"{what}, for somebody who only reads", ids, exports=exports_of(reader))
+        found = the_one(
+            reader,
+            worlds,
+            f"{what}, for somebody who only reads",
+            ids,
+            exports=exports_of(reader),
+            recoveries_max=_recoveries_max(scene),
+        )
     except EngineError as error:
-        _judge_refused_reader(engine, before, what, error)
+        _judge_refused_reader(engine, before, ending, what, error)
         return False
     return found.name == "new" and before.step["do"] not in MAINTENANCE
 
 
-def _judge_refused_reader(engine: Engine, before: Before, what: str, error: EngineError) -> None:
+def _judge_refused_reader(engine: Engine, before: Before, ending: Ending, what: str, error: EngineError) -> None:
     step, ids = before.step, ("SNP-09", "PUB-01")
+    if ending.kind == ACKNOWLEDGED:
+        because = f"after {what} it is acknowledged, and somebody who only reads is refused: {error}"
+        raise RequirementBroken(("SCH-18", *ids) if before.is_schema_apply else ids, because) from error
     if before.is_schema_apply:
         return
     makes_branch = step["do"] == "load" and branch_of(step) not in before.model.branch_list()
@@ -134,11 +158,34 @@ def judge(
     handle = _opened(engine, before, f"{what}, a read-write open", ids)
     opened()
     world = _world(handle, before, scene, ending, what, ids)
+    _judge_past(handle, before, what)
     kinds = judge_rows(handle, before, scene, world, what)
     judge_bytes(before.uri, before.env, f"after {what}", "REC-18")
     handle = judge_second_open(engine, handle, before.uri, before.env, f"after {what}")
-    _judge_follow_up(handle, before, _judge_retry(handle, before, scene, world, what), what)
+    done = _judge_retry(handle, before, scene, world, what)
+    _judge_follow_up(engine.open(before.uri), before, done, what)
     return Outcome(world, kinds, scene)
+
+
+def _judge_past(handle: Handle, before: Before, what: str) -> None:
+    """What the step began with can still be read: neither a crash nor a recovery touches the past [SNP-07].
+
+    A cleanup may have removed it, and so may a schema apply that loses data.
+    """
+    branch = before.branch if before.branch in before.model.branch_list() else MAIN
+    then = before.model.head(branch).commit_id
+    if before.step["do"] == "cleanup" or before.step.get("allow_data_loss"):
+        return
+    state = before.model.state(branch)
+    key = max(state, key=lambda each: len(state[each]))
+    try:
+        found = handle.read(key, commit=then)
+    except EngineError as error:
+        because = f"after {what} the commit {then} that it began with cannot be read any more: {error}"
+        raise RequirementBroken(("SNP-07",), because) from error
+    if sorted(found, key=str) != sorted(before.model.read(key, commit=then), key=str):
+        because = f"after {what} the table '{key}' at the commit {then} that it began with has other rows: {found[:3]}"
+        raise RequirementBroken(("SNP-07",), because)
 
 
 def judge_init(engine: Engine, uri: str, env: Mapping[str, str], schema: str, ending: Ending, what: str) -> World:
@@ -160,13 +207,13 @@ def judge_init(engine: Engine, uri: str, env: Mapping[str, str], schema: str, en
         handle = _made_again(engine, uri, schema, f"{what} and an open that was refused ({refusal})")
     first = handle.commits(MAIN)[0]
     model.identify(model.head(), first["graph_commit_id"], first["manifest_version"], first["created_at"])
-    the_one(handle, [World(name, model)], what, ("SCH-16",))
+    the_one(handle, [World(name, model)], what, ("SCH-16",), recoveries_max=0)
     before = Before(uri, env, model, {"do": "open"}, {MAIN: 1}, frozenset())
     judge_bytes(before.uri, before.env, f"after {what}", "REC-18")
     handle = judge_second_open(engine, handle, before.uri, before.env, f"after {what}")
     answer = _done(handle, before, PEOPLE, f"{what}, a first load", ("SCH-16",), None)
     worlds = worlds_after(model, PEOPLE, Ending(ACKNOWLEDGED, answer))
-    the_one(handle, worlds, f"{what}, and a first load", ("SCH-16",))
+    the_one(handle, worlds, f"{what}, and a first load", ("SCH-16",), recoveries_max=0)
     return World(name, model)
 
 
@@ -200,7 +247,12 @@ def _world(handle: Handle, before: Before, scene: Scene, ending: Ending, what: s
         ids = ("PUB-01", *ids)
     elif ending.kind == ACKNOWLEDGED:
         ids = ("PUB-14", *ids)
-    return the_one(handle, _worlds(before, scene, ending), what, ids)
+    return the_one(handle, _worlds(before, scene, ending), what, ids, recoveries_max=_recoveries_max(scene))
+
+
+def _recoveries_max(scene: Scene) -> int:
+    """One commit for each operation, and one more where its row could not be written after it [REC-14]."""
+    return 2 * len(scene.sidecars.keys() | scene.settled.keys())
 
 
 def judge_bytes(uri: str, env: Mapping[str, str], what: str, unreadable: str) -> None:
@@ -264,18 +316,27 @@ def _judge_retry(handle: Handle, before: Before, scene: Scene, world: World, wha
         worlds_after(world.model, before.step, Ending(ACKNOWLEDGED, answer)),
         f"{what}, and the same step again",
         ids,
+        recoveries_max=0,
     )
     handle.close()
     return found
 
 
 def _judge_follow_up(handle: Handle, before: Before, world: World, what: str) -> None:
-    handle = handle.engine.open(before.uri)
+    """Every table of every branch takes a further write, also of a branch that is made anew after it was deleted."""
+    if before.step["do"] == "branch_delete":
+        again: Step = {"do": "branch_create", "name": before.step["name"], "source": MAIN}
+        then = f"{what}, the branch made again"
+        answer = _done(handle, before, again, then, ("BRA-14",), None)
+        worlds = worlds_after(world.model, again, Ending(ACKNOWLEDGED, answer))
+        world = the_one(handle, worlds, then, ("BRA-14",), recoveries_max=0)
+    ids = ("BRA-10", "BRA-14", "PUB-21") if before.step["do"] == "branch_delete" else ("PUB-21",)
     for number, branch in enumerate(world.model.branch_list()):
-        step = follow_up(number, branch)
-        answer = _done(handle, before, step, f"{what}, a write on '{branch}'", ("PUB-21",), None)
+        step = follow_up(number, branch, world.model.schema)
+        answer = _done(handle, before, step, f"{what}, a write on '{branch}'", ids, None)
         worlds = worlds_after(world.model, step, Ending(ACKNOWLEDGED, answer))
-        world = the_one(handle, worlds, f"{what}, and a write on '{branch}'", (operation_of(step["do"], step),))
+        then, blamed = f"{what}, and a write on '{branch}'", (operation_of(step["do"], step),)
+        world = the_one(handle, worlds, then, blamed, recoveries_max=0)
     handle.close()
 
 

@@ -23,6 +23,8 @@ from failpoints.steps import MAIN, Step, branch_of
 from fixtures.forge import Forge, ForgeError, NothingThere
 
 _UNREADABLE: Final = (DatasetMissing, DatasetMoved, DatasetUnreadable, NothingThere)
+# The version of sidecars from which on a merge confirms [REC-08, REC-09].
+CONFIRMING_VERSION: Final = 2
 _ROW: Final = ("graph_commit_id", "recovery_kind", "recovery_for_actor", "operation_id", "sidecar_writer_kind")
 
 
@@ -68,6 +70,7 @@ class Scene:
     commits     how many commits its branch has got since, those of recoveries aside
     sidecars    those that are pending, by operation id; one that makes no sense has no body
     moved       of these, the ones that had moved a HEAD
+    unconfirmed of these, the merges that had moved a HEAD and not said yet how far: nobody may publish that [REC-08]
     orphaned    of these, the ones of a branch that does not exist
     locked      whether the lock of a schema apply is taken
     settled     the new audit rows that were there already: a writer that lives may take its own move back, say so
@@ -83,6 +86,7 @@ class Scene:
     settled: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     armed: frozenset[str] | None = None
     commits: int = 0
+    unconfirmed: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         parts = ["published" if self.published else "not published"]
@@ -115,6 +119,12 @@ def look(before: Before) -> Scene:
     moved = frozenset(
         operation for operation, body in sidecars.items() if any(_has_moved(forge, pin) for pin in _pins_of(body))
     )
+    unconfirmed = frozenset(
+        operation
+        for operation, body in sidecars.items()
+        if _confirms(body)
+        and any(pin.get("confirmed_version") is None and _has_moved(forge, pin) for pin in _pins_of(body))
+    )
     orphaned = frozenset(
         operation for operation, body in sidecars.items() if body.get("branch") not in (None, MAIN, *branches)
     )
@@ -127,6 +137,7 @@ def look(before: Before) -> Scene:
         orphaned=orphaned,
         settled=_settled(forge, before),
         commits=commits,
+        unconfirmed=unconfirmed,
     )
 
 
@@ -136,6 +147,12 @@ def _body_of(content: bytes) -> Mapping[str, Any]:
     except ValueError:
         return {}
     return body if isinstance(body, dict) else {}
+
+
+def _confirms(body: Mapping[str, Any]) -> bool:
+    """Whether a sidecar is rewritten with the versions that its tables have reached; older ones are not."""
+    version = body.get("schema_version")
+    return body.get("writer_kind") == "BranchMerge" and type(version) is int and version >= CONFIRMING_VERSION
 
 
 def _pins_of(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:

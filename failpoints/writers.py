@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from conformance.model.schema import Schema, Type
 from failpoints.steps import Step
 
 SCHEMA: Final = """
@@ -30,6 +31,7 @@ edge WorksAt: Person -> Company
 _ADDED: Final = SCHEMA.replace("  email:", "  city: String?\n  email:") + "node Place {\n  code: String @key\n}\n"
 _RENAMED: Final = (
     SCHEMA.replace("  age: I32? @index", '  years: I32? @index @rename_from("age")')
+    .replace("  size: I32?", '  staff: I32? @rename_from("size")')
     .replace("node Company {", 'node Firm @rename_from("Company") {')
     .replace("-> Company", "-> Firm")
 )
@@ -86,6 +88,8 @@ CREATE: Final[Step] = {"do": "branch_create", "name": BRANCH, "source": "main"}
 ON_BRANCH: Final = mutate(
     insert("Person", name="eve", age=5), update("Person", "ann", age=29), insert("Company", name="bolt"), branch=BRANCH
 )
+# And an edge that goes away again with `ON_BRANCH_TOO`: its table has moved, and nothing in it has changed.
+ON_BRANCH_AND_BACK: Final = mutate(*ON_BRANCH["statements"], insert_edge("WorksAt", "cat", "acme"), branch=BRANCH)
 ON_BRANCH_TOO: Final = mutate(delete("Person", "cat"), branch=BRANCH)
 ON_MAIN: Final = mutate(insert("Person", name="max"), update("Company", "acme", size=4))
 ACTOR: Final = "writer"
@@ -189,7 +193,7 @@ WRITERS: Final[Mapping[str, Writer]] = {
             "a branch merged into main, which has not moved",
             {"do": "merge", "source": BRANCH, "target": "main", "actor": ACTOR},
             CREATE,
-            ON_BRANCH,
+            ON_BRANCH_AND_BACK,
             ON_BRANCH_TOO,
             needs=BRANCHES,
         ),
@@ -198,7 +202,7 @@ WRITERS: Final[Mapping[str, Writer]] = {
             "a branch merged into main, which has moved too",
             {"do": "merge", "source": BRANCH, "target": "main", "actor": ACTOR},
             CREATE,
-            ON_BRANCH,
+            ON_BRANCH_AND_BACK,
             ON_BRANCH_TOO,
             ON_MAIN,
             needs=BRANCHES,
@@ -213,7 +217,11 @@ WRITERS: Final[Mapping[str, Writer]] = {
             needs=BRANCHES,
         ),
         _writer("schema-add", "a property and a type more", {"do": "schema_apply", "source": _ADDED}),
-        _writer("schema-rename", "a property and a type renamed", {"do": "schema_apply", "source": _RENAMED}),
+        _writer(
+            "schema-rename",
+            "properties and a type renamed, and a property of that type",
+            {"do": "schema_apply", "source": _RENAMED},
+        ),
         _writer(
             "schema-drop",
             "a property and a type fewer, with their data",
@@ -262,10 +270,22 @@ def writers_called(names: Sequence[str]) -> list[Writer]:
     return [writer for writer in WRITERS.values() if writer.name in chosen]
 
 
-def follow_up(number: int, branch: str) -> Step:
-    """A write that every one of these graphs must take, whatever its schema has become."""
+def follow_up(number: int, branch: str, schema: Schema | None = None) -> Step:
+    """A write that every one of these graphs must take, whatever its schema has become: a row in each table.
+
+    Without a schema it is one to the tables that all of these graphs have.
+    """
     name = f"after-{number}"
-    return mutate(
-        insert("Person", name=name), insert_edge("Knows", name, name), update("Person", "ann", email=f"{name}@x"),
-        branch=branch,
-    )  # fmt: skip
+    changed = update("Person", "ann", email=f"{name}@x")
+    if schema is None:
+        return mutate(insert("Person", name=name), insert_edge("Knows", name, name), changed, branch=branch)
+    types = list(schema.types.values())
+    nodes = [insert(each.name, **_values(each, name)) for each in types if each.kind == "node"]
+    edges = [insert_edge(each.name, name, name, **_values(each, name)) for each in types if each.kind == "edge"]
+    return mutate(*nodes, *edges, changed, branch=branch)
+
+
+def _values(type_: Type, name: str) -> dict[str, Any]:
+    """What a row of a type must have: its key, and what may not be null."""
+    needed = [each for each in type_.properties if each.name in type_.key or not each.nullable]
+    return {each.name: name if each.scalar == "String" else 1 for each in needed}

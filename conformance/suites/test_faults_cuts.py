@@ -14,7 +14,7 @@ import pytest
 from conformance.adapters import Unsupported
 from conformance.judge import RequirementBroken, current_case, proving
 from failpoints.cuts.cell import CellResult
-from failpoints.cuts.cut import AT_A_REQUEST, Cut, again_cuts_of, cuts_of
+from failpoints.cuts.cut import AT_A_REQUEST, WRITING, Cut, again_cuts_of, cuts_of
 from failpoints.cuts.sweep import SweptWriter, sweep_init
 from failpoints.cuts.traces import trace_of
 from failpoints.gate import Exchange
@@ -36,6 +36,7 @@ SHOWN: Final = {
 # The request of a role, the first or the last of them, and what is done to it: where most goes wrong.
 DECISIVE: Final = (
     ("sidecar", 0, "applied"),
+    ("sidecar", 0, "failed"),
     ("table version", 0, "applied"),
     ("schema file", 0, "applied"),
     ("manifest ref", -1, "lost"),
@@ -49,7 +50,7 @@ def decisive(durable: tuple[Exchange, ...]) -> list[Cut]:
     cuts = cuts_of(durable)
     chosen = [cuts[-1]]
     for role, place, moment in DECISIVE:
-        numbers = [number for number, each in enumerate(durable, 1) if each.role == role and each.verb == "PUT"]
+        numbers = [number for number, each in enumerate(durable, 1) if each.role == role and each.verb in WRITING]
         chosen += [cut for cut in cuts if numbers and cut.nth == numbers[place] and cut.moment == moment]
     return list(dict.fromkeys(chosen))
 

@@ -14,12 +14,12 @@ from typing import Any
 from conformance.adapters import AdapterFault, EngineError
 from conformance.judge import RequirementBroken
 from failpoints.baseline import Baseline
-from failpoints.cuts.cut import Cut, described
+from failpoints.cuts.cut import LIVING, WRITING, Cut, described, parts_of
 from failpoints.drivers import Driver, killed_when_held, until_over
 from failpoints.gate import Armed, Exchange, Gate, incomplete_uploads
 from failpoints.oracle import Before, Outcome, Scene, judge, judge_reader
 from failpoints.workshop import Bench
-from failpoints.world import ACKNOWLEDGED, UNKNOWN, Ending, attempt
+from failpoints.world import ACKNOWLEDGED, COMMITTING, UNKNOWN, Ending, attempt
 from failpoints.writers import Writer
 from fixtures.forge import Forge, Photo
 
@@ -84,8 +84,8 @@ def crash(bench: Bench, work: Callable[[Driver], Ending], ready: Callable[[Drive
 def _armed(gate: Gate, driver: Driver, cut: Cut | None) -> Armed | None:
     if cut is None or cut.moment == "ack" or cut.nth == 0:
         return None
-    if cut.moment == "lost":
-        return gate.arm(cut.rule(driver.owner, "cut"))
+    if cut.moment in LIVING:
+        return gate.arm(cut.rule(driver.owner, "cut" if cut.moment == "lost" else "answer"))
     return gate.arm(cut.rule(driver.owner, "hold", "before" if cut.moment == "before" else "after"))
 
 
@@ -93,8 +93,8 @@ def _run(
     gate: Gate, driver: Driver, work: Callable[[Driver], Ending], armed: Armed | None, cut: Cut | None
 ) -> tuple[Ending, bool]:
     """How the work ended for whoever asked, and whether the driver was killed in it, or after its answer."""
-    if armed is None or cut is None or cut.moment == "lost":
-        return work(driver), cut is not None and cut.moment != "lost"
+    if armed is None or cut is None or cut.moment in LIVING:
+        return work(driver), cut is not None and cut.moment not in LIVING
 
     def hear() -> None:
         if cut.moment == "pre_ack":
@@ -166,7 +166,9 @@ def judged(
         if crashed.ending.broke and not crashed.killed:
             because = f"nobody killed {writer.name}, and it broke down {cut}: {crashed.ending.error}"
             raise RequirementBroken(("PUB-21",), because)
-        if _seen_by_a_reader(bench, before, scene, crashed.ending, what, owners, recovering=recovering):
+        _judge_refused_request(before, scene, crashed, cut, what)
+        allowed = {"recovering": recovering, "may_be_locked": cut.moment == "failed"}
+        if _seen_by_a_reader(bench, before, scene, crashed.ending, what, owners, **allowed):
             scene = replace(scene, published=True)  # What somebody has seen must stay.
         outcome, recovery = _recovered(bench, before, scene, crashed.ending, what, owners)
         result = replace(result, world=outcome.world.name, kinds=outcome.kinds)
@@ -178,14 +180,58 @@ def judged(
     return replace(result, seconds=time.monotonic() - began), recovery
 
 
+def _judge_refused_request(before: Before, scene: Scene, crashed: Crashed, cut: Cut, what: str) -> None:
+    """What a writer that lives makes of a request that was refused, beyond what any ending has to keep.
+
+    A listing of the sidecars that fails is not an empty one [REC-12]. No table moves without a sidecar [REC-03]. What
+    is published is acknowledged, also where its sidecar cannot be removed [REC-13].
+    """
+    if cut.moment != "failed" or not crashed.reached or before.step["do"] not in COMMITTING:
+        return
+    verb, role, _ = parts_of(cut.request)
+    is_acknowledged = crashed.ending.kind == ACKNOWLEDGED
+    if verb == "LIST" and is_acknowledged:
+        raise RequirementBroken(
+            ("REC-12",), f"{what}: it could not list the sidecars, and went on as if there were none"
+        )
+    if role == "sidecar" and verb in WRITING and _moves_uncovered(crashed.exchanges):
+        raise RequirementBroken(
+            ("REC-03", "REC-01"), f"{what}: its sidecar was refused, and it moved a table without one"
+        )
+    if role == "sidecar" and verb == "DELETE" and scene.published and not is_acknowledged:
+        because = f"{what}: it is published, and only the removal of its sidecar was refused"
+        raise RequirementBroken(("REC-13", "PUB-23"), because)
+
+
+def _moves_uncovered(exchanges: tuple[Exchange, ...]) -> bool:
+    """Whether a table got a version before any sidecar was there."""
+    for each in exchanges:
+        if each.applied and each.verb in WRITING and each.role == "sidecar":
+            return False
+        if each.applied and each.verb in WRITING and each.role == "table version" and not _is_fork(each):
+            return True
+    return False
+
+
+def _is_fork(each: Exchange) -> bool:
+    """A version on a branch of a table may be where that begins, which needs no sidecar [REC-01]: none counts."""
+    return bool(each.branch)
+
+
 def _seen_by_a_reader(
-    bench: Bench, before: Before, scene: Scene, ending: Ending, what: str, owners: list[str], *, recovering: bool
+    bench: Bench,
+    before: Before,
+    scene: Scene,
+    ending: Ending,
+    what: str,
+    owners: list[str],
+    **allowed: bool,
 ) -> bool:
     """Whether somebody who only reads finds the step done. Whoever only reads writes nothing [SNP-09, REC-21]."""
     driver = bench.drivers.take()
     owners.append(driver.owner)
     try:
-        found = judge_reader(driver.engine, before, scene, ending, what, recovering=recovering)
+        found = judge_reader(driver.engine, before, scene, ending, what, **allowed)
     except AdapterFault as fault:
         because = f"after {what} the driver that only reads broke down: {fault.message}"
         raise RequirementBroken(("SNP-09",), because) from fault

@@ -1,4 +1,4 @@
-"""A cut: where a process is stopped, or loses an answer."""
+"""A cut: where a process is stopped, loses an answer, or is refused a request."""
 
 from __future__ import annotations
 
@@ -7,10 +7,19 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, cast, get_args
 
 from failpoints.gate import Exchange, Rule, RuleError
+from failpoints.gate.roles import DURABLE_VERBS, place_of
 
-Moment = Literal["before", "applied", "lost", "pre_ack", "ack"]
+Moment = Literal["before", "applied", "lost", "failed", "pre_ack", "ack"]
 MOMENTS: Final = get_args(Moment)
-AT_A_REQUEST: Final[tuple[Moment, ...]] = ("before", "applied", "lost")
+AT_A_REQUEST: Final[tuple[Moment, ...]] = ("before", "applied", "lost", "failed")
+# Nobody is killed in these: the process goes on as it sees fit.
+LIVING: Final[tuple[Moment, ...]] = ("lost", "failed")
+# The verbs that bring an object into being.
+WRITING: Final = ("PUT", "COPY", "COMPLETE_UPLOAD")
+# A listing of something that is no table; that of the sidecars is one of these.
+LISTING: Final = "LIST listing"
+# An answer that no client takes for a reason to try again.
+FORBIDDEN: Final = 403
 
 
 class CutError(ValueError):
@@ -24,6 +33,7 @@ class Cut:
     before     the request never reaches the store
     applied    the store has done it, and the process never hears of it
     lost       the same, but nobody dies: the process finds its connection cut, and goes on as it sees fit
+    failed     the request never reaches the store, and the process, which lives, hears that it was refused for good
     pre_ack    the process has heard of its last request, and nobody hears of the process
     ack        the process has answered
     """
@@ -45,18 +55,19 @@ class Cut:
     def rule(self, owner: str, action: str, when: str = "before") -> Rule:
         """What the gate does at this request, of this owner."""
         if not self.occurrence:
-            return Rule(action, when=when, owner=owner, durable=True, nth=self.nth)
+            return Rule(action, when=when, owner=owner, durable=True, nth=self.nth, status=FORBIDDEN)
         verb, role, table = parts_of(self.request)
-        tables = (table,) if table else ()
+        is_durable = verb in DURABLE_VERBS
         return Rule(
             action,
             when=when,
             owner=owner,
             verbs=(verb,),
             roles=(role,),
-            tables=tables,
-            durable=True,
+            tables=(table,) if table or not is_durable else (),
+            durable=is_durable,
             nth=self.occurrence,
+            status=FORBIDDEN,
         )
 
     @classmethod
@@ -88,6 +99,8 @@ class Cut:
                 return f"after request {self.nth} ({self.request}) was applied"
             case "lost":
                 return f"when the answer to request {self.nth} ({self.request}) got lost"
+            case "failed":
+                return f"when request {self.nth} ({self.request}) was refused"
             case "pre_ack":
                 return "after its last request, before it answered"
             case "ack":
@@ -120,6 +133,15 @@ def cuts_of(durable: Sequence[Exchange]) -> list[Cut]:
     at_requests = [Cut.at(moment, nth, durable) for nth in range(1, len(durable) + 1) for moment in AT_A_REQUEST]
     last = Cut.at("pre_ack", len(durable), durable) if durable else Cut("pre_ack")
     return [*at_requests, last, Cut("ack")]
+
+
+def listing_cuts_of(exchanges: Sequence[Exchange]) -> list[Cut]:
+    """The refusal of the first listing of the sidecars, where an operation makes one: it is no answer [REC-12]."""
+    listings = [each for each in exchanges if described(each) == LISTING]
+    for number, each in enumerate(listings, 1):
+        if place_of(each.prefix).role == "sidecar":
+            return [Cut("failed", number, LISTING, number)]
+    return []
 
 
 def again_cuts_of(durable: Sequence[Exchange]) -> list[Cut]:

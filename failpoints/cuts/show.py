@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from failpoints.cuts.cell import CellResult
+from failpoints.cuts.cut import AT_A_REQUEST
 
 # Of the cells of a writer, so many may go unreached: a lease that is not renewed this time, and its like.
 UNREACHED_SHARE_MAX: Final = 0.2
@@ -22,7 +23,7 @@ def line_of(result: CellResult) -> str:
         verdict = "[yellow]not reached[/]"
     cut = escape(str(result.cut)) + (f", then its recovery {escape(str(result.second))}" if result.second else "")
     state = f"{result.scene or '-'}: {result.world or '?'}" + (f", {result.direction}" if result.kinds else "")
-    what = "killed" if result.killed else "cut"
+    what = "killed" if result.killed else "went on" if result.cut.moment == "failed" else "cut"
     return f"{verdict} [bold]{result.writer}[/] {what} {cut}; {escape(state)} [dim]{result.seconds:.1f} s[/]"
 
 
@@ -47,13 +48,20 @@ def summary(results: Sequence[CellResult]) -> Table:
     return table
 
 
+def tried(results: Sequence[CellResult]) -> int:
+    """How many cells came to the request that was to be cut. The end of a call always comes, and is no such cell."""
+    return sum(result.reached and (result.second or result.cut).moment in AT_A_REQUEST for result in results)
+
+
 def unreached(results: Sequence[CellResult]) -> list[str]:
-    """What to say of writers many of whose cells did not come to their cut: for those, little was tried."""
+    """What to say of writers many of whose cells did not come to their cut: for those, little or nothing was tried."""
     said = []
     for name in dict.fromkeys(result.writer for result in results):
         cells = [result for result in results if result.writer == name]
         missed = sum(not result.reached for result in cells)
-        if missed > UNREACHED_SHARE_MAX * len(cells):
+        if not tried(cells):
+            said.append(f"{name}: no request of it was cut, so nothing was tried")
+        elif missed > UNREACHED_SHARE_MAX * len(cells):
             said.append(
                 f"{name}: {missed} of {len(cells)} cells were not reached. The engine does not make the same requests "
                 "each time, and this sweep has tried less than it says"

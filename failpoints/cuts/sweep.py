@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 from conformance.adapters import AdapterFault, EngineError, Unsupported
 from conformance.judge import RequirementBroken
-from conformance.judge.graph import DEFINITE
 from failpoints.baseline import Baseline, SetupFailed, build
 from failpoints.cuts.cell import (
     CellResult,
@@ -26,13 +25,13 @@ from failpoints.cuts.cell import (
     judged,
     refuse_writes,
 )
-from failpoints.cuts.cut import Cut, again_cuts_of, cuts_of
+from failpoints.cuts.cut import Cut, again_cuts_of, cuts_of, listing_cuts_of
 from failpoints.drivers import Driver
 from failpoints.gate import Exchange
 from failpoints.oracle import Before, Scene, commits_since, judge_init, look
 from failpoints.steps import MAINTENANCE
 from failpoints.workshop import Bench, Refused, lacking, swept_in_processes
-from failpoints.world import ACKNOWLEDGED, REFUSED, UNKNOWN, Ending
+from failpoints.world import ACKNOWLEDGED, COMMITTING, Ending, attempt_init
 from failpoints.writers import SCHEMA, WRITERS, Writer
 from fixtures.forge import Forge
 from fixtures.stores.catalog import Store
@@ -71,7 +70,7 @@ def sweep_writer(bench: Bench, store: Store, writer: Writer, options: SweepOptio
         yield Refused(writer.name, f"the engine does not declare {', '.join(missing)}", unsupported=True)
         return
     swept = SweptWriter.prepared(bench, store, writer, double=options.double)
-    for cut in cuts_of(swept.count())[number::of]:
+    for cut in [*cuts_of(swept.count()), *swept.listings][number::of]:
         yield from swept.cell(cut)
 
 
@@ -84,6 +83,8 @@ class SweptWriter:
         self.writer = writer
         self.double = double
         self.commits = 1
+        # The cuts at requests that are not durable; known once the requests are counted.
+        self.listings: list[Cut] = []
         self.shapes: set[Shape] = set()
 
     @classmethod
@@ -109,6 +110,8 @@ class SweptWriter:
         self.commits = _commits_made(before)
         if not crashed.durable and self.writer.step["do"] not in MAINTENANCE:
             raise SetupFailed(PAST_THE_GATE)
+        if self.writer.step["do"] in COMMITTING:
+            self.listings = listing_cuts_of(crashed.exchanges)
         return crashed.durable
 
     def cell(self, cut: Cut) -> Iterator[CellResult]:
@@ -191,13 +194,7 @@ def sweep_init(
         uri = store.fresh_root()
 
         def init(driver: Driver) -> Ending:
-            try:
-                driver.engine.init(uri, SCHEMA)
-            except EngineError as error:
-                return Ending(REFUSED if error.kind in DEFINITE else UNKNOWN, error=str(error))
-            except AdapterFault as fault:
-                return Ending(UNKNOWN, error=fault.message, broke=True)
-            return Ending(ACKNOWLEDGED)
+            return attempt_init(driver.engine, uri, SCHEMA)
 
         return crash(bench, init, lambda driver: None, cut), uri
 

@@ -1,7 +1,7 @@
 """A failing cell as a trace, and the way back: any engine can be asked to die at the same place.
 
 Another engine makes other requests. The place is therefore found by what the request does, as in "the second PUT of a
-table version of nodes/…", and only if that fits nothing by its number.
+table version of nodes/…". An engine that makes no such request cannot be cut there, and that is said.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from failpoints.cuts.cell import CellResult
-from failpoints.cuts.cut import Cut, cuts_of
+from failpoints.cuts.cut import LISTING, Cut, cuts_of
 from failpoints.cuts.sweep import SweptWriter, sweep_init
 from failpoints.gate import Exchange
 from failpoints.workshop import Bench
@@ -40,7 +40,8 @@ def trace_of(result: CellResult) -> dict[str, Any]:
 
 def name_of(result: CellResult) -> str:
     """A cell as a name, also of a file."""
-    parts = [result.writer, f"{result.cut.moment}-{result.cut.nth}"]
+    listing = ["listing"] if result.cut.request == LISTING else []
+    parts = [result.writer, *listing, f"{result.cut.moment}-{result.cut.nth}"]
     if result.second is not None:
         parts.append(f"recovery-{result.second.moment}-{result.second.nth}")
     return "-".join(parts)
@@ -53,23 +54,36 @@ def replay_cut(trace: Mapping[str, Any], bench: Bench, store: Store) -> CellResu
     double = None if second is None else Cut.from_json(second, "trace.fault.second")
     *setup, step = trace["steps"]
     writer = Writer(trace["test"], "of a trace", tuple(setup), step)
+    nowhere = CellResult(writer.name, cut, double, reached=False)
     if step["do"] == "init":
-        found = list(sweep_init(bench, store, writer, chosen=lambda durable: [same_place(cut, durable)]))
-        return found[0]
+        found = sweep_init(bench, store, writer, chosen=lambda durable: _listed(same_place(cut, durable)))
+        return next(found, nowhere)
     swept = SweptWriter.prepared(bench, store, writer, schema=trace["schema"], double="none")
-    place = same_place(cut, swept.count())
+    durable = swept.count()
+    place = next(iter(swept.listings), None) if cut.request == LISTING else same_place(cut, durable)
+    if place is None:
+        return nowhere
     if double is None:
         (result,) = swept.cell(place)
         return result
-    return swept.double_at(place, lambda recovery: same_place(double, recovery))
+    result = next(swept.doubles_at(place, lambda recovery: _listed(same_place(double, recovery))), nowhere)
+    # Where there was nothing to recover, there was no second crash either.
+    return result if result.second is not None or result.wrong is not None else nowhere
 
 
-def same_place(cut: Cut, durable: Sequence[Exchange]) -> Cut:
-    """The cut of a trace among the requests of the engine that is asked now."""
-    if cut.moment in ("ack", "pre_ack") or not durable:
+def _listed(cut: Cut | None) -> list[Cut]:
+    return [] if cut is None else [cut]
+
+
+def same_place(cut: Cut, durable: Sequence[Exchange]) -> Cut | None:
+    """The cut of a trace among the requests of the engine that is asked now; None where it makes no such request.
+
+    A cut that says nothing of its request is the one at its number.
+    """
+    if cut.moment in ("ack", "pre_ack"):
         return replace(cut, nth=len(durable) if cut.moment == "pre_ack" else cut.nth)
     here = [each for each in cuts_of(tuple(durable)) if each.moment == cut.moment]
-    alike = [each for each in here if each.request == cut.request]
-    if any(each.nth == cut.nth for each in alike) or not alike:
-        return next((each for each in here if each.nth == cut.nth), here[-1])
-    return min(alike, key=lambda each: abs(each.nth - cut.nth))
+    alike = [each for each in here if cut.request in ("", each.request)]
+    if not cut.request:
+        alike = [each for each in alike if each.nth == cut.nth]
+    return min(alike, key=lambda each: abs(each.nth - cut.nth), default=None)

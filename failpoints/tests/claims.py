@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from failpoints.cuts.tests.test_sensitivity import BEFORE_PUBLISH, FOUND_AT, HALF_WAY, Choice, at
+from failpoints.cuts.cut import LISTING, Cut
+from failpoints.cuts.tests.test_sensitivity import BEFORE_PUBLISH, FOUND_AT, HALF_WAY, Choice, after_the_answer, at
 from failpoints.histories.plan import Plan, make_plan
 from failpoints.histories.tests.test_mutants import PLAN
 from failpoints.matrix import ERROR, GO_ON, KILL, Spot
@@ -37,12 +38,18 @@ class Schedule:
 CUTS: Final[dict[str, tuple[str, Choice, Choice | None]]] = {
     **FOUND_AT,
     "lineage-in-a-second-commit": ("insert", at("applied", "manifest version", 0), None),
-    "unconfirmed-merge-goes-forward": ("merge", at("applied", "table version", -2), None),
+    "unconfirmed-merge-goes-forward": ("merge", at("before", "PUT sidecar", -1), None),
+    "list-failure-means-none": ("insert", lambda durable: Cut("failed", 1, LISTING, 1), None),
     "rollback-forgets-a-table": ("insert", HALF_WAY, None),
     "recovery-on-main-for-a-branch": ("branch-write", BEFORE_PUBLISH, None),
     "recovery-breaks-down": ("update", BEFORE_PUBLISH, None),
     "schema-files-before-manifest": ("schema-add", BEFORE_PUBLISH, None),
     "init-leaves-half-a-graph": ("init", at("applied", "schema file", 0), None),
+    "branch-delete-leaves-forks-that-block-re-creation": ("branch-delete", at("applied", "manifest ref", 0), None),
+    "schema-apply-acknowledged-before-its-files": ("schema-add", after_the_answer, None),
+    "sidecar-failure-is-ignored": ("insert", at("failed", "PUT sidecar", 0), None),
+    "delete-failure-fails-the-write": ("insert", at("failed", "DELETE sidecar", 0), None),
+    "recovery-commits-twice": ("insert", BEFORE_PUBLISH, None),
 }
 
 _AT_SIDECAR: Final = Hold(0, "PUT", "sidecar", 1)

@@ -144,3 +144,30 @@ def test_the_recovery_of_a_branch_leaves_main_alone(empty: str) -> None:
     assert judged(empty, left, ROW, step=ON_BRANCH, on_main=(), on_branch=on_branch) == ("RolledBack",)
     with pytest.raises(RequirementBroken, match="added a commit to 'main'"):
         judged(empty, left, ROW, step=ON_BRANCH, on_main=(commit("more", RECOVERY),), on_branch=on_branch)
+
+
+MERGE = {"do": "merge", "source": "feature", "target": "main", "actor": "ann"}
+MERGING = {**SIDECAR, "writer_kind": "BranchMerge", "schema_version": 2}
+
+
+@pytest.mark.parametrize("world", ["old", "new"])
+def test_a_merge_that_was_not_confirmed_goes_back_and_never_forward(empty: str, world: str) -> None:
+    """Also where every table has moved, so that nothing but the confirmation is missing [REC-08]."""
+    left = Scene(False, {"one": MERGING}, frozenset({"one"}), locked=False, unconfirmed=frozenset({"one"}))
+    back = {**ROW, "sidecar_writer_kind": "BranchMerge"}
+    forward = {**back, "recovery_kind": "RolledForward"}
+
+    assert judged(empty, left, back, step=MERGE) == ("RolledBack",)
+    with pytest.raises(RequirementBroken, match="was not confirmed") as broken:
+        judged(empty, left, forward, step=MERGE, world=world)
+    assert broken.value.ids == ("REC-08",)
+    confirmed = Scene(False, {"one": MERGING}, frozenset({"one"}), locked=False)
+    assert judged(empty, confirmed, forward, step=MERGE, world="new") == ("RolledForward",)
+
+
+def test_a_sidecar_says_for_whom_it_is(empty: str) -> None:
+    nameless = {name: value for name, value in SIDECAR.items() if name != "actor_id"}
+    left = Scene(False, {"one": nameless}, frozenset({"one"}), locked=False)
+
+    with pytest.raises(RequirementBroken, match="does not say for whom"):
+        judged(empty, left, ROW)

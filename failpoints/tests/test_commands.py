@@ -113,8 +113,8 @@ def test_a_sweep_over_several_processes_says_a_line_for_each_cell_and_counts_the
 
     assert result.exit_code == 0, result.output
     cells = [line for line in result.output.splitlines() if line.startswith("ok branch-create")]
-    assert len(cells) == 11
-    assert "holds: 11 cells, none wrong" in result.output
+    assert len(cells) == 14
+    assert "holds: 12 cells, none wrong" in result.output
     assert not traces.exists(), "nothing was wrong, so nothing is written"
 
 

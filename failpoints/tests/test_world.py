@@ -57,9 +57,12 @@ def graph() -> Model:
 ANSWERED = Ending(ACKNOWLEDGED, {"commit": {"graph_commit_id": "mine"}})
 
 
-def judged(step: Step, ending: Ending, after: Model, commits: list[dict[str, Any]]) -> str:
+def judged(
+    step: Step, ending: Ending, after: Model, commits: list[dict[str, Any]], recoveries_max: int | None = None
+) -> str:
     handle = cast(Handle, Shown(after, [*FIRST, *commits]))
-    return the_one(handle, worlds_after(graph(), step, ending), "it", ("PUB-01",)).name
+    worlds = worlds_after(graph(), step, ending)
+    return the_one(handle, worlds, "it", ("PUB-01",), recoveries_max=recoveries_max).name
 
 
 def test_what_was_acknowledged_is_there_with_its_commit() -> None:
@@ -105,6 +108,43 @@ def test_what_is_neither_is_wrong(ending: Ending, happened: bool, commits: list[
 
     with pytest.raises(RequirementBroken, match=words):
         judged(STEP, ending, after, commits)
+
+
+@pytest.mark.parametrize(
+    "step", [STEP, mutate(insert("Person", name="dan")), CREATE], ids=["named", "nameless", "branch"]
+)
+@pytest.mark.parametrize("ending", [ACKNOWLEDGED, UNKNOWN])
+def test_a_step_that_changes_rows_or_branches_makes_no_commit_beside_its_own(step: Step, ending: str) -> None:
+    """Whatever came of it, an empty commit in nobody's name was asked for by nobody [LIN-02]."""
+    after = mean(graph(), step)
+    own = [] if after.commit is None else [commit("mine", 5, step.get("actor"))]
+    done = Ending(ending, {"commit": {"graph_commit_id": "mine"}} if own else None)
+
+    with pytest.raises(RequirementBroken, match="a commit by None") as broken:
+        judged(step, done, after.model, [*own, commit("empty", 6)])
+    assert "LIN-02" in broken.value.ids
+
+
+def test_maintenance_makes_one_commit_for_each_table_at_most() -> None:
+    tables = [commit(f"table-{number}", 5 + number) for number in range(len(graph().schema.types))]
+    step = {"do": "optimize"}
+
+    assert judged(step, Ending(ACKNOWLEDGED), graph(), tables) == "new"
+    assert judged(step, Ending(UNKNOWN), graph(), tables) == "old"
+    with pytest.raises(RequirementBroken, match="5 such where there may be 4"):
+        judged(step, Ending(ACKNOWLEDGED), graph(), [*tables, commit("again", 20)])
+    with pytest.raises(RequirementBroken, match="a commit by None"):
+        judged({"do": "cleanup"}, Ending(ACKNOWLEDGED), graph(), tables[:1])
+
+
+@pytest.mark.parametrize(("recoveries_max", "words"), [(0, "there was nothing to recover"), (1, "not so much")])
+def test_a_recovery_commits_no_more_than_there_was_to_recover(recoveries_max: int, words: str) -> None:
+    back = [commit("recovery", 5, "omnigraph:recovery"), commit("another", 6, "omnigraph:recovery")]
+
+    with pytest.raises(RequirementBroken, match=words) as broken:
+        judged(STEP, Ending(UNKNOWN), graph(), back, recoveries_max)
+    assert {"LIN-02", "REC-20"} <= set(broken.value.ids)
+    assert judged(STEP, Ending(UNKNOWN), graph(), back, 2) == "old"
 
 
 def test_a_load_that_makes_its_branch_may_stop_after_that_and_no_further() -> None:

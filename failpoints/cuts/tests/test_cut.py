@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from failpoints.cuts.cut import Cut, CutError, again_cuts_of, cuts_of, kills_of
+from failpoints.cuts.cut import Cut, CutError, again_cuts_of, cuts_of, kills_of, listing_cuts_of
 from failpoints.cuts.traces import same_place
 from failpoints.gate import Exchange
 
@@ -51,10 +52,10 @@ WRITE = tuple(
 )
 
 
-def test_every_request_is_cut_in_three_ways_and_the_end_in_two() -> None:
+def test_every_request_is_cut_in_four_ways_and_the_end_in_two() -> None:
     cuts = cuts_of(WRITE)
 
-    assert len(cuts) == 3 * len(WRITE) + 2
+    assert len(cuts) == 4 * len(WRITE) + 2
     assert [cut.moment for cut in cuts[-2:]] == ["pre_ack", "ack"]
     assert len(kills_of(WRITE)) == 2 * len(WRITE)
 
@@ -99,6 +100,7 @@ def test_a_cut_says_where_it_is() -> None:
     assert str(Cut.at("before", 2, WRITE)) == "before request 2 (PUT table version of nodes/a)"
     assert "was applied" in str(Cut.at("applied", 1, WRITE))
     assert "got lost" in str(Cut.at("lost", 1, WRITE))
+    assert "was refused" in str(Cut.at("failed", 1, WRITE))
 
 
 def test_a_cut_is_found_by_what_its_request_does_however_many_others_there_are() -> None:
@@ -114,11 +116,36 @@ def test_another_engine_is_cut_at_the_request_that_does_the_same() -> None:
 
     place = same_place(Cut.at("applied", 4, WRITE), slower)
 
+    assert place is not None
     assert (place.nth, place.moment, place.request) == (6, "applied", "PUT manifest version of __manifest")
 
 
-def test_an_engine_that_makes_no_such_request_is_cut_at_that_number_or_at_its_last() -> None:
+def test_an_engine_that_makes_no_such_request_is_cut_nowhere() -> None:
+    """A cut at another request would be another trial, and that it holds would prove nothing."""
     other = (request(1, "table data"), request(2, "table data"))
 
-    assert same_place(Cut.at("before", 2, WRITE), other).nth == 2
-    assert same_place(Cut.at("before", 4, WRITE), other).nth == 2
+    assert same_place(Cut.at("before", 2, WRITE), other) is None
+    assert same_place(Cut.at("before", 2, WRITE), ()) is None
+
+
+def test_a_cut_that_does_not_name_its_request_is_the_one_at_its_number() -> None:
+    place = same_place(Cut("before", 2), WRITE)
+
+    assert place is not None and place.request == "PUT table version of nodes/a"
+    assert same_place(Cut("before", 9), WRITE) is None
+
+
+def test_the_listing_that_is_refused_is_that_of_the_sidecars() -> None:
+    listings = [
+        replace(request(1, "listing", "", "LIST"), prefix="g/"),
+        replace(request(2, "listing", "__manifest", "LIST"), prefix="g/__manifest/_versions/"),
+        replace(request(3, "listing", "", "LIST"), prefix="g/__recovery/"),
+        replace(request(4, "listing", "", "LIST"), prefix="g/__recovery/"),
+    ]
+
+    (cut,) = listing_cuts_of(listings)
+    rule = cut.rule("a", "answer")
+
+    assert (rule.verbs, rule.roles, rule.tables, rule.nth, rule.status) == (("LIST",), ("listing",), ("",), 2, 403)
+    assert not rule.durable
+    assert listing_cuts_of(listings[:2]) == []

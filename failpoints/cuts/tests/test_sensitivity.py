@@ -23,6 +23,7 @@ from failpoints.baseline import SetupFailed
 from failpoints.cuts.cell import CellResult
 from failpoints.cuts.cut import Cut, cuts_of, described, kills_of
 from failpoints.cuts.show import show_cell, summary, unreached
+from failpoints.cuts.show import tried as attempted
 from failpoints.cuts.sweep import SweptWriter
 from failpoints.cuts.traces import trace_of
 from failpoints.gate import Exchange
@@ -71,6 +72,7 @@ FOUND_AT: dict[str, tuple[str, Choice, Choice | None]] = {
     "schema-apply-leaves-its-lock": ("schema-add", BEFORE_PUBLISH, None),
     "branch-create-lost-answer-is-an-error": ("branch-create", at("lost", "manifest ref", 0), None),
 }
+CELLS_MIN = 600
 # One for each thing that an engine can get wrong about a crash; the others are tried on demand.
 QUICK = (
     "sidecar-after-first-commit",
@@ -204,6 +206,17 @@ def test_a_writer_many_of_whose_cells_were_not_reached_is_named() -> None:
     assert said.startswith("merge: 2 of 5 cells were not reached")
 
 
+def test_a_writer_none_of_whose_requests_was_cut_has_tried_nothing() -> None:
+    """Its end comes in any case, so that it came says nothing."""
+    cells = [
+        CellResult("insert", Cut("before", 1, "PUT sidecar"), reached=False),
+        *(CellResult("insert", Cut("ack")) for _ in range(9)),
+    ]
+
+    assert attempted(cells) == 0
+    assert unreached(cells) == ["insert: no request of it was cut, so nothing was tried"]
+
+
 def test_a_selection_none_of_whose_requests_came_has_tried_nothing() -> None:
     """The kill after the answer always comes, and says nothing about recovery."""
     missed = [CellResult("insert", Cut("before", 1, "PUT sidecar"), reached=False), CellResult("insert", Cut("ack"))]
@@ -221,3 +234,17 @@ def test_a_double_crash_whose_single_one_is_wrong_is_that(place: Store) -> None:
 
     assert result.wrong is not None
     assert result.second is None
+
+
+@pytest.mark.s3
+@pytest.mark.slow
+def test_a_sweep_of_all_writers_has_hundreds_of_cells(place: Store) -> None:
+    """Fewer would mean that writers have become smaller than what they stand for."""
+    with bench_at(place, "reference") as bench:
+        cells = 0
+        for writer in WRITERS.values():
+            if writer.name != "init":
+                swept = SweptWriter.prepared(bench, place, writer, double="none")
+                cells += len(cuts_of(swept.count())) + len(swept.listings)
+
+    assert cells >= CELLS_MIN, cells
