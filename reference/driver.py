@@ -25,6 +25,8 @@ from reference.cli.output import engine_version, scrubbed, unexpected
 from reference.errors import BadRequest, NotFound, OmniError
 from reference.format.stamp import INTERNAL_SCHEMA_VERSION
 from reference.graph import Graph
+from reference.operations.init import init_graph
+from reference.protocol.store import open_store
 
 PROTOCOL_VERSION = 1
 Names = list[str] | None
@@ -138,7 +140,8 @@ class Session:
         }
 
     def init(self, uri: str, schema: str, force: bool = False) -> Any:
-        Graph.create(uri, schema, force=force, env=self._env)
+        # The graph stays closed: what fails in an open does not undo it [SCH-16].
+        init_graph(open_store(uri, self._env), schema, force=force)
         return {}
 
     def open(self, uri: str, branch: str | None = None, read_only: bool = False) -> Any:

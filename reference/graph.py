@@ -49,13 +49,8 @@ class Graph:
     @classmethod
     def init(cls, uri: str, schema: str, *, force: bool = False, env: Mapping[str, str] | None = None) -> Self:
         """Create a graph and open it."""
-        cls.create(uri, schema, force=force, env=env)
-        return cls.open(uri, env=env)
-
-    @staticmethod
-    def create(uri: str, schema: str, *, force: bool = False, env: Mapping[str, str] | None = None) -> None:
-        """Create a graph and leave it closed: what then fails in an open does not make the graph undone [SCH-16]."""
         init_graph(open_store(uri, env), schema, force=force)
+        return cls.open(uri, env=env)
 
     @classmethod
     def open(

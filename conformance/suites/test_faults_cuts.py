@@ -14,10 +14,10 @@ import pytest
 from conformance.adapters import Unsupported
 from conformance.judge import RequirementBroken, current_case, proving
 from failpoints.cuts.cell import CellResult
-from failpoints.cuts.cut import AT_A_REQUEST, WRITING, Cut, again_cuts_of, cuts_of
+from failpoints.cuts.cut import AT_A_REQUEST, Cut, again_cuts_of, cuts_of
 from failpoints.cuts.sweep import SweptWriter, sweep_init
 from failpoints.cuts.traces import trace_of
-from failpoints.gate import Exchange
+from failpoints.gate import WRITE_VERBS, Exchange
 from failpoints.workshop import Bench, lacking
 from failpoints.writers import WRITERS
 from fixtures.stores.catalog import Store
@@ -50,7 +50,7 @@ def decisive(durable: tuple[Exchange, ...]) -> list[Cut]:
     cuts = cuts_of(durable)
     chosen = [cuts[-1]]
     for role, place, moment in DECISIVE:
-        numbers = [number for number, each in enumerate(durable, 1) if each.role == role and each.verb in WRITING]
+        numbers = [number for number, each in enumerate(durable, 1) if each.role == role and each.verb in WRITE_VERBS]
         chosen += [cut for cut in cuts if numbers and cut.nth == numbers[place] and cut.moment == moment]
     return list(dict.fromkeys(chosen))
 

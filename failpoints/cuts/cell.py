@@ -14,9 +14,9 @@ from typing import Any
 from conformance.adapters import AdapterFault, EngineError
 from conformance.judge import RequirementBroken
 from failpoints.baseline import Baseline
-from failpoints.cuts.cut import LIVING, WRITING, Cut, described, parts_of
+from failpoints.cuts.cut import LIVING, Cut, described, parts_of
 from failpoints.drivers import Driver, killed_when_held, until_over
-from failpoints.gate import Armed, Exchange, Gate, incomplete_uploads
+from failpoints.gate import WRITE_VERBS, Armed, Exchange, Gate, incomplete_uploads
 from failpoints.oracle import Before, Outcome, Scene, judge, judge_reader
 from failpoints.workshop import Bench
 from failpoints.world import ACKNOWLEDGED, COMMITTING, UNKNOWN, Ending, attempt
@@ -194,7 +194,7 @@ def _judge_refused_request(before: Before, scene: Scene, crashed: Crashed, cut: 
         raise RequirementBroken(
             ("REC-12",), f"{what}: it could not list the sidecars, and went on as if there were none"
         )
-    if role == "sidecar" and verb in WRITING and _moves_uncovered(crashed.exchanges):
+    if role == "sidecar" and verb in WRITE_VERBS and _moves_uncovered(crashed.exchanges):
         raise RequirementBroken(
             ("REC-03", "REC-01"), f"{what}: its sidecar was refused, and it moved a table without one"
         )
@@ -206,9 +206,9 @@ def _judge_refused_request(before: Before, scene: Scene, crashed: Crashed, cut: 
 def _moves_uncovered(exchanges: tuple[Exchange, ...]) -> bool:
     """Whether a table got a version before any sidecar was there."""
     for each in exchanges:
-        if each.applied and each.verb in WRITING and each.role == "sidecar":
+        if each.applied and each.verb in WRITE_VERBS and each.role == "sidecar":
             return False
-        if each.applied and each.verb in WRITING and each.role == "table version" and not _is_fork(each):
+        if each.applied and each.verb in WRITE_VERBS and each.role == "table version" and not _is_fork(each):
             return True
     return False
 

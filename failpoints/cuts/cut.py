@@ -14,8 +14,6 @@ MOMENTS: Final = get_args(Moment)
 AT_A_REQUEST: Final[tuple[Moment, ...]] = ("before", "applied", "lost", "failed")
 # Nobody is killed in these: the process goes on as it sees fit.
 LIVING: Final[tuple[Moment, ...]] = ("lost", "failed")
-# The verbs that bring an object into being.
-WRITING: Final = ("PUT", "COPY", "COMPLETE_UPLOAD")
 # A listing of something that is no table; that of the sidecars is one of these.
 LISTING: Final = "LIST listing"
 # An answer that no client takes for a reason to try again.

@@ -110,7 +110,8 @@ def _without_a_graph(engine: Engine, uri: str, env: Mapping[str, str], lanes: La
 
 def _judge_follow_up(handle: Handle, model: Model, steps: Sequence[Step], what: str) -> None:
     """Do further steps, the pair's own and then a write on every branch: each does what it means."""
-    for step in (*steps, *(follow_up(number, branch) for number, branch in enumerate(model.branch_list()))):
+    further = (follow_up(number, branch, model.schema) for number, branch in enumerate(model.branch_list()))
+    for step in (*steps, *further):
         ending = attempt(handle, step)
         if ending.kind == ACKNOWLEDGED:
             then = f"{what} and {step['do']} on '{branch_of(step)}'"

@@ -18,9 +18,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from conformance.adapters import AdapterFault, EngineError
+from conformance.adapters import AdapterFault
 from conformance.judge import Handle, RequirementBroken
-from conformance.judge.graph import DEFINITE
 from failpoints.baseline import SetupFailed
 from failpoints.gate import Exchange, Rule
 from failpoints.pairs.gaps import Evidence, gap_of
@@ -32,7 +31,7 @@ from failpoints.pairs.rest import judge_at_rest
 from failpoints.pairs.stage import NoSuchMeeting, Stage, held_in
 from failpoints.pairs.traces import trace_of
 from failpoints.steps import Step, branch_of
-from failpoints.world import ACKNOWLEDGED, REFUSED, UNKNOWN, Ending, attempt, exports_of
+from failpoints.world import ACKNOWLEDGED, UNKNOWN, Ending, attempt, attempt_init, exports_of
 
 Verdict = Literal["ok", "gap", "wrong"]
 Moment = Literal["before", "after"]
@@ -231,15 +230,9 @@ def _done(handle: Handle, stage: Stage, side: Side) -> tuple[Call, ...]:
 
 
 def _attempted(handle: Handle, uri: str, step: Step) -> Ending:
-    if step["do"] != "init":
-        return attempt(handle, {**step, "uri": uri} if step["do"] == "open" else step)
-    try:
-        handle.engine.init(uri, step["schema"])
-        return Ending(ACKNOWLEDGED)
-    except EngineError as error:
-        return Ending(REFUSED if error.kind in DEFINITE else UNKNOWN, error=str(error))
-    except AdapterFault as fault:
-        return Ending(UNKNOWN, error=fault.message)
+    if step["do"] == "init":
+        return attempt_init(handle.engine, uri, step["schema"])
+    return attempt(handle, {**step, "uri": uri} if step["do"] == "open" else step)
 
 
 def _ends_within(lane: Future[Any], seconds: float) -> bool:

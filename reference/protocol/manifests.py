@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from lance import LanceDataset, LanceFragment
 
-from reference.errors import Internal, NotFound, OmniError, RowLevelCasContention
+from reference.errors import Internal, NotFound, OmniError, RowLevelCasContention, StorageError
 from reference.format.manifest import MANIFEST_SCHEMA, ManifestState, Row, TableEntry, rows_to_table
 from reference.format.names import (
     MAIN_BRANCH,
@@ -99,19 +99,31 @@ class Manifests:
         self._lock = threading.RLock()
 
     def fresh(self, branch: str | None) -> Held:
-        """The manifest of a branch as it is now: one probe, and a read only of what changed [SNP-02]."""
+        """The manifest of a branch as it is now: one probe, and a read only of what changed [SNP-02].
+
+        A branch that is made anew while it is read has other files under the same names: then it is read again.
+        """
         with self._lock:
-            incarnation = self._incarnation(branch)
-            held = self._held.get(branch)
-            if held is None or held.incarnation != incarnation:
-                self._tables.forget(branch)
-                return self._load(branch, incarnation)
-            latest = self._tables.run("__manifest", lambda: int(held.handle.latest_version))
-            if latest < held.version:
-                return self._load(branch, incarnation)
-            if latest > held.version:
-                self._catch_up(held)
-            return held
+            while True:
+                incarnation = self._incarnation(branch)
+                try:
+                    return self._fresh(branch, incarnation)
+                except (NotFound, StorageError):
+                    self.forget(branch)
+                    if self._incarnation(branch) == incarnation:
+                        raise
+
+    def _fresh(self, branch: str | None, incarnation: str | None) -> Held:
+        held = self._held.get(branch)
+        if held is None or held.incarnation != incarnation:
+            self._tables.forget(branch)
+            return self._load(branch, incarnation)
+        latest = self._tables.run("__manifest", lambda: int(held.handle.latest_version))
+        if latest < held.version:
+            return self._load(branch, incarnation)
+        if latest > held.version:
+            self._catch_up(held)
+        return held
 
     def _incarnation(self, branch: str | None) -> str | None:
         """What tells a branch from another of the same name: its ref file. Main cannot be re-created [SNP-08]."""
