@@ -9,8 +9,8 @@ So a whole measurement costs a few hundred commits, and no graph is built twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from conformance.adapters import AdapterFault, EngineError
@@ -18,7 +18,7 @@ from conformance.audit.datasets import DatasetMissing, DatasetUnreadable
 from cost_budgets.counters import Tally
 from cost_budgets.operations import OPERATIONS, Ground, Operation
 from cost_budgets.places import GrowingGraph, MeasuringFailed
-from failpoints.workshop import Bench, SweepBroken, lacking
+from failpoints.workshop import Bench, SweepBroken, bench_at, lacking
 from fixtures.stores.catalog import Store
 
 
@@ -47,6 +47,8 @@ QUICK: Final = Profile(depths=(5, 15, 30), merges=(5, 15, 30), crashes=(5, 15), 
 SHALLOW: Final = Profile(depths=(4, 9, 14), merges=(4, 9, 14), crashes=(4, 9), branches=(2, 4, 6))
 # Keys on a page of a listing, where a store can be told: short pages show who lists more with every commit.
 PAGE_KEYS: Final = 10
+# What an engine does when it is slow must not be counted: the reference puts a sidecar anew that has become old.
+EXACT: Final = {"OMNIREF_RENEW_SECONDS": "3600"}
 PROFILES: Final = {"full": FULL, "quick": QUICK}
 
 
@@ -68,6 +70,11 @@ class Measured:
 
     def add(self, operation: Operation, ground: Ground, point: Point) -> None:
         self.points.setdefault((operation.name, ground), []).append(point)
+
+
+def counting(store: Store, engine: str, *, timeout_seconds: float = 120.0) -> AbstractContextManager[Bench]:
+    """A gate and drivers at a store, for an engine whose requests are counted."""
+    return bench_at(replace(store, env={**store.env, **EXACT}), engine, timeout_seconds=timeout_seconds)
 
 
 def measure(

@@ -30,6 +30,9 @@ from fixtures.stores.catalog import Store
 
 # Engines may wait for a writer of which they cannot know whether it lives; so a dead one is found when it is older.
 OLD_ENOUGH_SECONDS: Final = 3.0
+# An engine that has answered is at rest when it has asked for nothing for so long, and it has to come to rest.
+QUIET_SECONDS: Final = 0.06
+REST_SECONDS_MAX: Final = 10.0
 # How often an engine may put a version of the manifest in one write before it publishes.
 _TIDYING_MAX: Final = 3
 # Every few commits go to other tables, so that none of a graph's tables stays as it was.
@@ -160,10 +163,13 @@ class GrowingGraph:
         whose = driver or (self._other if operation.elsewhere else self._driver)
         assert whose is not None
         gate = self._bench.gate
+        if driver is None:
+            self._rest(whose.owner, operation)  # What it still does for the preparation is not counted.
         gate.settle()
         mark = gate.mark()
         try:
             operation.work(self if driver is None else driver.engine, given)
+            self._rest(whose.owner, operation)  # What it still does for the operation is.
         finally:
             if driver is not None:
                 self._bench.drivers.done(driver)
@@ -176,6 +182,21 @@ class GrowingGraph:
             )
         self._tidy(operation)
         return variables, tally
+
+    def _rest(self, owner: str, operation: Operation) -> None:
+        """Wait until a process that has answered asks the store for nothing more: what it does after that costs too."""
+        gate, never = self._bench.gate, threading.Event()
+        deadline = time.monotonic() + REST_SECONDS_MAX
+        while time.monotonic() < deadline:
+            gate.settle(owner)
+            mark = gate.mark()
+            never.wait(QUIET_SECONDS)
+            if not gate.exchanges(owner, since=mark) and not gate.in_flight(owner):
+                return
+        raise MeasuringFailed(
+            f"{operation.name} on the {self.ground} graph does not come to rest: {REST_SECONDS_MAX:g} seconds after its"
+            " answer the engine still sends requests"
+        )
 
     def _tidy(self, operation: Operation) -> None:
         """Take the branches away that an operation has made: the next one is to find as many as this one did."""

@@ -17,8 +17,7 @@ from conformance.consoles import make_console
 from conformance.runner.session import without_aws_variables
 from cost_budgets.budgets import Budget, read_budgets
 from cost_budgets.judging import judge
-from cost_budgets.measuring import PAGE_KEYS, Profile, measure
-from failpoints.workshop import bench_at
+from cost_budgets.measuring import PAGE_KEYS, Profile, counting, measure
 from fixtures.mutants import MUTANTS
 from fixtures.stores.catalog import Store, running
 
@@ -57,7 +56,7 @@ def trip(
     """Measure a costly engine, and hold it against all budgets, or against those of some operations."""
     known = read_budgets() if budgets is None else budgets
     chosen = list(known if operations is None else operations)
-    with bench_at(store, f"mutant:{name}") as bench:
+    with counting(store, f"mutant:{name}") as bench:
         measured = measure(bench, store, profile, names=chosen)
     broken = frozenset(line.operation for line in judge(measured, known) if line.verdict != "ok")
     return Tripped(name, broken, frozenset(each for each in chosen if name in known[each].tripwires))

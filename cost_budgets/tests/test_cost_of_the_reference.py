@@ -15,10 +15,9 @@ import pytest
 from conformance.audit.names import RECOVERY_DIR
 from cost_budgets.budgets import read_budgets
 from cost_budgets.judging import Line, judge
-from cost_budgets.measuring import PAGE_KEYS, SHALLOW, Measured, Point, Profile, measure
+from cost_budgets.measuring import PAGE_KEYS, SHALLOW, Measured, Point, Profile, counting, measure
 from cost_budgets.tripwires import COSTLY, trip
 from cost_budgets.yardstick import DEPTH, PUBLIC, beside
-from failpoints.workshop import bench_at
 from fixtures.stores.catalog import Store, running
 
 pytestmark = [pytest.mark.s3, pytest.mark.xdist_group("cost")]
@@ -34,7 +33,7 @@ def store() -> Iterator[Store]:
 
 
 def measured(store: Store, names: Sequence[str] | None, profile: Profile = SHALLOW) -> Measured:
-    with bench_at(store, "reference") as bench:
+    with counting(store, "reference") as bench:
         found = measure(bench, store, profile, names=names)
     assert (found.failed, found.unsupported) == ({}, {})
     return found

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cost_budgets.measuring import SHALLOW, Measured, measure
+from cost_budgets.measuring import SHALLOW, Measured, counting, measure
 from cost_budgets.operations import OPERATIONS
 from cost_budgets.places import GrowingGraph, MeasuringFailed
-from failpoints.workshop import Bench, SweepBroken, bench_at
+from failpoints.workshop import Bench, SweepBroken
 from fixtures.stores import moto
 from fixtures.stores.catalog import S3, Store
 
@@ -32,7 +32,7 @@ def store(server: moto.MotoStore) -> Store:
 
 
 def bench_of(store: Store) -> Any:
-    return bench_at(store, "reference", timeout_seconds=20.0)
+    return counting(store, "reference", timeout_seconds=20.0)
 
 
 @pytest.mark.slow
