@@ -71,7 +71,7 @@ def cost_command(
         _store(store, PAGE_KEYS) as place,
         counting(place, engine, timeout_seconds=timeout) as bench,
     ):
-        found = measure(bench, place, PROFILES[profile], names=operation, told=told)
+        found = measure(bench, place, PROFILES[profile], names=operation or list(known), told=told)
     if ended.early:
         raise typer.Exit(130)
     lines = judge(found, known)
@@ -98,6 +98,8 @@ def cost_command(
         except OSError as error:
             raise usage(f"the report cannot be written to {report}: {error.strerror}") from None
         words.print(f"report: {page}", highlight=False, soft_wrap=True)
+    if not lines and found.failed:
+        raise typer.Exit(COULD_NOT_RUN)
     if not lines:
         words.print("[bold cyan]nothing was measured[/] that has a budget", highlight=False)
         raise typer.Exit(NOTHING_TESTED)

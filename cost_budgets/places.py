@@ -18,7 +18,8 @@ from conformance.adapters import AdapterFault, EngineError
 from conformance.judge import Handle
 from conformance.judge.graph import text_of
 from cost_budgets.counters import Tally
-from cost_budgets.operations import SCHEMA, Ground, Operation
+from cost_budgets.operations import Ground, Operation
+from cost_budgets.preparing import SCHEMA
 from failpoints.drivers import Driver, killed_when_held
 from failpoints.gate import Rule
 from failpoints.steps import MAIN
@@ -35,6 +36,8 @@ QUIET_SECONDS: Final = 0.06
 REST_SECONDS_MAX: Final = 10.0
 # How often an engine may put a version of the manifest in one write before it publishes.
 _TIDYING_MAX: Final = 3
+# With what an engine can make a version of the manifest.
+_PUBLISHES: Final = ("PUT", "COPY", "COMPLETE_UPLOAD")
 # Every few commits go to other tables, so that none of a graph's tables stays as it was.
 _OTHERS_EVERY: Final = 5
 
@@ -117,7 +120,7 @@ class GrowingGraph:
     def _die_before(self, nth: int) -> None:
         driver, gate = self._bench.drivers.take(), self._bench.gate
         handle = driver.engine.open(self.uri)
-        armed = gate.arm(Rule("hold", owner=driver.owner, verbs=("PUT",), roles=("manifest version",), nth=nth))
+        armed = gate.arm(Rule("hold", owner=driver.owner, verbs=_PUBLISHES, roles=("manifest version",), nth=nth))
         try:
             step = mutate(insert("Person", name=self.name()))
             ending, killed = killed_when_held(driver, armed, lambda: attempt(handle, step))
