@@ -159,8 +159,6 @@ def _measure_on(
                 except _BROKEN as error:
                     _give_up(store, found, [operation], str(error), error)
                     left.remove(operation)
-            if ground == "crashed":
-                graph.recovered()
     finally:
         graph.close()
 

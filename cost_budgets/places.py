@@ -211,13 +211,15 @@ class GrowingGraph:
 
     def crash_at(self, depth: int) -> None:
         """Grow, and then have a writer die."""
+        if self._died_at is not None:
+            self._go_on_after_recovery()
         self.grow(depth)
         self._depth_before = self.depth()
         self.handle.close()
         self.crash()
 
-    def recovered(self) -> None:
-        """Go on after a recovery: through a handle that knows of it."""
+    def _go_on_after_recovery(self) -> None:
+        """Through a handle that knows of it."""
         with suppress(EngineError):
             self.handle.close()
         self.handle = self._driver.engine.open(self.uri)

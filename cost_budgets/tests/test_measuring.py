@@ -79,7 +79,8 @@ def test_a_writer_that_cannot_be_made_to_die_costs_its_own_measurement_and_no_ot
     assert {name for name, _ in found.points} == {"warm-read"}
 
 
-def test_work_after_the_answer_is_counted(store: Store) -> None:
+def test_work_after_the_answer_is_counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cost_budgets.places.QUIET_SECONDS", 0.5)  # However busy this machine is.
     few = Profile(depths=(2,), merges=(), crashes=(), branches=())
     listings = {}
     for engine in ("reference", "mutant:works-after-the-answer"):
