@@ -1,7 +1,7 @@
 """Benchmarks as ratios: an engine's operations against bare pylance doing the part that cannot be saved.
 
     run = bench("reference", store)
-    differences(run, saved)
+    differences(run, usual(history, run))
 
 Seconds mean nothing on another machine, and little on this one an hour later. So each operation is timed in turns with
 the same work done by Lance alone, at the same store, and what counts is the ratio. How far two such ratios may differ
@@ -19,7 +19,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +34,9 @@ from fixtures.stores.catalog import Store
 
 FORMAT: Final = 1
 ROUNDS: Final = 20
+# How many earlier runs a new one is held against.
+RUNS_COMPARED: Final = 10
+_CPU_INFO: Final = Path("/proc/cpuinfo")
 _SCHEMA: Final = "node Person {\n  name: String @key\n  age: I32?\n}\n"
 _ROWS: Final = 2_000
 # Beyond what was measured as noise, so much more is still none: a median of few rounds has noise of its own.
@@ -164,9 +167,19 @@ def environment() -> dict[str, Any]:
         "machine": platform.machine(),
         "system": platform.system(),
         "cores": os.cpu_count(),
+        "processor": _processor(),
         "pylance": version("pylance"),
         "touchstone": version("omnigraph-touchstone"),
     }
+
+
+def _processor() -> str:
+    """The processor's own name, where it can be had: two machines with as many cores may be very different ones."""
+    try:
+        lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
 # -- history -----------------------------------------------------------------------------------------------------------
@@ -196,14 +209,46 @@ def read_history(path: Path) -> list[BenchRun]:
     return found
 
 
-def last_saved(history: Sequence[BenchRun], now: BenchRun) -> BenchRun | None:
-    """The newest run of the same engine, in whichever version, that was reached and timed alike; None without one."""
+def usual(history: Sequence[BenchRun], now: BenchRun) -> BenchRun | None:
+    """What runs like this one usually gave: the median of the last few of the same engine, in whichever version, that
+    were reached and timed alike, in the same place. None without one.
 
-    def measured(run: BenchRun) -> tuple[object, ...]:
+    Against the last run alone an engine could get slower for ever, a little within the noise each time.
+    """
+    alike = [run for run in _timed_alike(history, now) if _place(run) == _place(now)][-RUNS_COMPARED:]
+    if not alike:
+        return None
+    names = dict.fromkeys(ratio.name for run in alike for ratio in run.ratios)
+    return replace(alike[-1], ratios=tuple(_median(name, alike) for name in names))
+
+
+def elsewhere(history: Sequence[BenchRun], now: BenchRun) -> list[str]:
+    """How the place of the newest run that was timed alike differs from this one, in words; nothing without one."""
+    alike = _timed_alike(history, now)
+    if not alike:
+        return []
+    then, here = _place(alike[-1]), _place(now)
+    return [f"{name} {then.get(name)} then, {here.get(name)} now" for name in here if then.get(name) != here[name]]
+
+
+def _timed_alike(history: Sequence[BenchRun], now: BenchRun) -> list[BenchRun]:
+    def timed(run: BenchRun) -> tuple[object, ...]:
         return run.store, run.rounds, run.adapter, _name(run.engine)
 
-    alike = [run for run in history if measured(run) == measured(now)]
-    return alike[-1] if alike else None
+    return [run for run in history if timed(run) == timed(now)]
+
+
+def _place(run: BenchRun) -> dict[str, Any]:
+    """Where a run was measured. The version of this project says nothing about that: it is what changes."""
+    return {name: value for name, value in run.environment.items() if name != "touchstone"}
+
+
+def _median(name: str, runs: Sequence[BenchRun]) -> Ratio:
+    found = [ratio for run in runs for ratio in run.ratios if ratio.name == name]
+    ratio, noise = (
+        statistics.median(values) for values in ([each.ratio for each in found], [each.noise for each in found])
+    )
+    return Ratio(name, round(ratio, 3), round(noise, 3))
 
 
 def _name(engine: str) -> str:

@@ -13,8 +13,8 @@ An engine may tidy up now and then: what is bounded may climb by half of its cei
 
 from __future__ import annotations
 
-import re
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,12 +22,16 @@ from typing import Any, Final
 
 from conformance.registry import requirements
 from cost_budgets.counters import MEASURES
-from cost_budgets.formulas import Formula, FormulaError, parse_formula
+from cost_budgets.formulas import VARIABLES, Formula, FormulaError, parse_formula
 from cost_budgets.operations import OPERATIONS
+from cost_budgets.toml_lines import lines_of
 from fixtures.mutants import MUTANTS
 
 BUDGETS: Final = Path(__file__).with_name("budgets.toml")
 _FIELDS: Final = ("guards", "tripwires", "at_most", "at_least", "after_optimize", "bounded")
+
+# Small and large graphs: a floor that is above its ceiling in both is a mistake.
+_POINTS: Final = tuple(dict.fromkeys(VARIABLES, number) for number in (1.0, 100.0))
 
 
 class BudgetError(ValueError):
@@ -57,16 +61,18 @@ def read_budgets(path: Path = BUDGETS) -> dict[str, Budget]:
         body = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BudgetError(f"{path}: is no TOML: {error}") from error
-    return {name: _Reader(path, text, name).budget(table) for name, table in body.items()}
+    if not body:
+        raise BudgetError(f"{path}: has no budget in it; write for example [insert-node]")
+    lines = lines_of(text)
+    return {name: _Reader(path, lines, name).budget(table) for name, table in body.items()}
 
 
 class _Reader:
     """Reads the budget of one operation, and knows where in the file everything is."""
 
-    def __init__(self, path: Path, text: str, operation: str) -> None:
+    def __init__(self, path: Path, lines: Mapping[tuple[str, ...], int], operation: str) -> None:
         self._path = path
-        # Where a name stands in a comment it says nothing. No name of a budget has a hash in it.
-        self._lines = [line.partition("#")[0] for line in text.splitlines()]
+        self._lines = lines
         self._operation = operation
 
     def budget(self, table: Any) -> Budget:
@@ -89,13 +95,18 @@ class _Reader:
         known = requirements()
         for guarded in budget.guards:
             if guarded not in known:
-                raise self._wrong(("guards",), f"there is no requirement '{guarded}'")
+                raise self._wrong(("guards", guarded), f"there is no requirement '{guarded}'")
         for name in budget.tripwires:
             if name not in MUTANTS or "cost" not in MUTANTS[name].caught_by:
-                raise self._wrong(("tripwires",), f"there is no costly engine '{name}'")
+                raise self._wrong(("tripwires", name), f"there is no costly engine '{name}'")
         for measure in budget.bounded:
             if measure not in budget.at_most:
-                raise self._wrong(("bounded",), f"'{measure}' is bounded, and has no ceiling in at_most")
+                raise self._wrong(("bounded", measure), f"'{measure}' is bounded, and has no ceiling in at_most")
+        for measure, floor in budget.at_least.items():
+            ceiling = budget.at_most.get(measure)
+            if ceiling is not None and all(floor.at(point) > ceiling.at(point) for point in _POINTS):
+                why = f"'{measure}' must be at least {floor} and at most {ceiling}: nothing can be both"
+                raise self._wrong(("at_least", measure), why)
         if budget.after_optimize and "optimized" not in OPERATIONS[self._operation].grounds:
             raise self._wrong(("after_optimize",), f"'{self._operation}' is not measured after an optimize")
         if not budget.guards:
@@ -108,6 +119,9 @@ class _Reader:
         names = table.get(field, [])
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise self._wrong((field,), f"'{field}' is no list of names")
+        twice = [name for name, number in Counter(names).items() if number > 1]
+        if twice:
+            raise self._wrong((field, twice[0]), f"'{twice[0]}' stands in '{field}' twice")
         return tuple(names)
 
     def _formulas(self, table: Mapping[str, Any], field: str) -> dict[str, Formula]:
@@ -129,16 +143,6 @@ class _Reader:
         return BudgetError(f"{self._path}:{self._line(at)}: {why}")
 
     def _line(self, at: tuple[str, ...]) -> int:
-        """The line of a field: the last of its names that is found below the operation's header."""
-        header = re.compile(rf"\s*\[\s*[\"']?{re.escape(self._operation)}[\"']?\s*[.\]]")
-        start = next((number for number, line in enumerate(self._lines, 1) if header.match(line)), 1)
-        found = start
-        for name in at:
-            word = re.compile(rf"(^|[\s{{,.\[])[\"']?{re.escape(name)}[\"']?\s*(=|\])")
-            for number, line in enumerate(self._lines[found - 1 :], found):
-                if number > start and line.lstrip().startswith("[") and not header.match(line):
-                    break
-                if word.search(line):
-                    found = number
-                    break
-        return found
+        """The line of the innermost of these names that stands in the file."""
+        path = (self._operation, *at)
+        return next((self._lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self._lines), 1)

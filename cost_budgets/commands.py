@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -21,6 +21,9 @@ from conformance.adapters import InvalidEngineSpec, parse
 from conformance.consoles import make_console, usage
 from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_TESTED
 from failpoints.command_ends import EngineOption, StoreOption, TimeoutOption, in_words
+
+if TYPE_CHECKING:
+    from fixtures.stores.catalog import Store
 
 _PROFILES: Final = ("full", "quick")
 
@@ -42,11 +45,10 @@ def cost_command(
     from conformance.runner.session import without_aws_variables
     from cost_budgets.budgets import BUDGETS, BudgetError, read_budgets
     from cost_budgets.judging import judge
-    from cost_budgets.measuring import PAGE_KEYS, PROFILES, Measured, measure
+    from cost_budgets.measuring import PAGE_KEYS, PROFILES, Measured, counting, measure
     from cost_budgets.operations import OPERATIONS
     from cost_budgets.reporting import report_of, table_of, write_report
     from cost_budgets.yardstick import beside, yardstick_table
-    from failpoints.workshop import workshop
 
     if profile not in PROFILES:
         raise usage(f"--profile is {' or '.join(PROFILES)}, not '{profile}'")
@@ -66,9 +68,10 @@ def cost_command(
     with (
         in_words(words) as ended,
         _progress(words) as told,
-        workshop(engine, store, timeout_seconds=timeout, page_keys=PAGE_KEYS) as (bench, place),
+        _store(store, PAGE_KEYS) as place,
+        counting(place, engine, timeout_seconds=timeout) as bench,
     ):
-        found = measure(bench, place, PROFILES[profile], names=operation, told=told)
+        found = measure(bench, place, PROFILES[profile], names=operation or list(known), told=told)
     if ended.early:
         raise typer.Exit(130)
     lines = judge(found, known)
@@ -95,6 +98,8 @@ def cost_command(
         except OSError as error:
             raise usage(f"the report cannot be written to {report}: {error.strerror}") from None
         words.print(f"report: {page}", highlight=False, soft_wrap=True)
+    if not lines and found.failed:
+        raise typer.Exit(COULD_NOT_RUN)
     if not lines:
         words.print("[bold cyan]nothing was measured[/] that has a budget", highlight=False)
         raise typer.Exit(NOTHING_TESTED)
@@ -110,6 +115,15 @@ def cost_command(
     if found.failed and not wrong:
         raise typer.Exit(COULD_NOT_RUN)
     raise typer.Exit(FAILS if wrong else CONFORMS)
+
+
+def _store(name: str, page_keys: int) -> AbstractContextManager[Store]:
+    """A store between which and an engine requests can be counted."""
+    from failpoints.workshop import check_store
+    from fixtures.stores.catalog import running
+
+    check_store(name)
+    return running(name, page_keys=page_keys)
 
 
 @contextmanager

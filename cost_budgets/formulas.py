@@ -24,7 +24,9 @@ VARIABLES: Final = {
     "R": "rows written",
     "F": "fragments of the tables touched",
 }
-_NUMBER: Final = r"\d+(?:\.\d+)?"
+_NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?"
+# More than anybody counts: who writes more has slipped.
+_LARGEST: Final = 10**12
 _TERM: Final = re.compile(rf"(?P<number>{_NUMBER})|(?:(?P<slope>{_NUMBER})\s*\*?\s*)?(?P<name>[A-Za-z_]\w*)")
 
 
@@ -51,7 +53,9 @@ class Formula:
 def parse_formula(text: object) -> Formula:
     """Read a formula; a number is one too."""
     if isinstance(text, int | float) and not isinstance(text, bool):
-        text = str(text)
+        if not 0 <= text <= _LARGEST:
+            raise FormulaError(f"{text:g} is no number that could be counted; give one from 0 to {_LARGEST}")
+        text = f"{text:.6f}".rstrip("0").rstrip(".") if isinstance(text, float) else str(text)
     if not isinstance(text, str) or not text.strip():
         raise FormulaError(f"{text!r} is no formula; write for example 33 + 2 F")
     constant, slopes = 0.0, dict[str, float]()
@@ -59,7 +63,9 @@ def parse_formula(text: object) -> Formula:
         match = _TERM.fullmatch(term.strip())
         if match is None or not term.strip():
             raise FormulaError(f"'{term.strip()}' in '{text}' is no term; write for example 33 + 2 F")
-        name = match["name"]
+        name, number = match["name"], match["number"] or match["slope"]
+        if number is not None and float(number) > _LARGEST:
+            raise FormulaError(f"'{term.strip()[:20]}' is more than anybody counts; the largest number is {_LARGEST}")
         if name is None:
             constant += float(match["number"])
         elif name not in VARIABLES:

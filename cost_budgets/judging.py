@@ -72,7 +72,7 @@ def judge(measured: Measured, budgets: Mapping[str, Budget]) -> list[Line]:
 def _lines(budget: Budget, ground: Ground, points: Sequence[Point]) -> Iterator[Line]:
     variables = tuple(point.variables for point in points)
     bounded = () if ground == "optimized" else budget.bounded
-    along = "B" if len({each["B"] for each in variables}) > 1 else "H"
+    along = "B" if ground == "branched" else "H"
     span = max(each[along] for each in variables) - min(each[along] for each in variables)
     limits_here = budget.at_most | budget.after_optimize if ground == "optimized" else budget.at_most
     for measure, formula in limits_here.items():

@@ -9,16 +9,18 @@ So a whole measurement costs a few hundred commits, and no graph is built twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from conformance.adapters import AdapterFault, EngineError
 from conformance.audit.datasets import DatasetMissing, DatasetUnreadable
 from cost_budgets.counters import Tally
 from cost_budgets.operations import OPERATIONS, Ground, Operation
-from cost_budgets.places import GrowingGraph, MeasuringFailed
-from failpoints.workshop import Bench, SweepBroken, lacking
+from cost_budgets.places import GrowingGraph
+from failpoints.gate import GateError
+from failpoints.workshop import Bench, SweepBroken, bench_at, lacking
+from fixtures.forge import ForgeError
 from fixtures.stores.catalog import Store
 
 
@@ -47,6 +49,8 @@ QUICK: Final = Profile(depths=(5, 15, 30), merges=(5, 15, 30), crashes=(5, 15), 
 SHALLOW: Final = Profile(depths=(4, 9, 14), merges=(4, 9, 14), crashes=(4, 9), branches=(2, 4, 6))
 # Keys on a page of a listing, where a store can be told: short pages show who lists more with every commit.
 PAGE_KEYS: Final = 10
+# What an engine does when it is slow must not be counted: the reference puts a sidecar anew that has become old.
+EXACT: Final = {"OMNIREF_RENEW_SECONDS": "3600"}
 PROFILES: Final = {"full": FULL, "quick": QUICK}
 
 
@@ -68,6 +72,11 @@ class Measured:
 
     def add(self, operation: Operation, ground: Ground, point: Point) -> None:
         self.points.setdefault((operation.name, ground), []).append(point)
+
+
+def counting(store: Store, engine: str, *, timeout_seconds: float = 120.0) -> AbstractContextManager[Bench]:
+    """A gate and drivers at a store, for an engine whose requests are counted."""
+    return bench_at(replace(store, env={**store.env, **EXACT}), engine, timeout_seconds=timeout_seconds)
 
 
 def measure(
@@ -100,12 +109,24 @@ def measure(
     return found
 
 
+# What an engine, its adapter or the store can end a measurement with.
+_BROKEN: Final = (
+    SweepBroken,
+    EngineError,
+    AdapterFault,
+    DatasetMissing,
+    DatasetUnreadable,
+    ForgeError,
+    GateError,
+)
+
+
 @contextmanager
 def _blaming(store: Store, ground: Ground) -> Iterator[None]:
     """What ends a measurement: the store, if it does not answer, and else whoever was measured."""
     try:
         yield
-    except (SweepBroken, EngineError, AdapterFault, DatasetMissing, DatasetUnreadable) as error:
+    except _BROKEN as error:
         silence = store.silence()
         if silence is None:
             raise SweepBroken(f"the {ground} graph: {error}") from error
@@ -123,22 +144,31 @@ def _measure_on(
     told: Callable[[str], object],
 ) -> None:
     graph = GrowingGraph(bench, store, ground)
+    left = list(operations)
     try:
         for step in sorted({depth for operation in operations for depth in profile.of(operation)}):
-            _grow(graph, step)
-            for operation in operations:
-                if step in profile.of(operation) and operation.name not in found.failed:
-                    told(f"{operation.name}, {ground} at {step}")
-                    try:
-                        found.add(operation, ground, Point(*graph.count(operation)))
-                    except MeasuringFailed as failed:
-                        if store.silence() is not None:
-                            raise
-                        found.failed[operation.name] = str(failed)
-            if ground == "crashed":
-                graph.recovered()
+            try:
+                _grow(graph, step)
+            except _BROKEN as error:
+                _give_up(store, found, left, f"the {ground} graph could not be made {step} deep: {error}", error)
+                return
+            for operation in [each for each in left if step in profile.of(each)]:
+                told(f"{operation.name}, {ground} at {step}")
+                try:
+                    found.add(operation, ground, Point(*graph.count(operation)))
+                except _BROKEN as error:
+                    _give_up(store, found, [operation], str(error), error)
+                    left.remove(operation)
     finally:
         graph.close()
+
+
+def _give_up(store: Store, found: Measured, operations: Sequence[Operation], why: str, error: Exception) -> None:
+    """Say which operations are not measured any further; what was measured stays. A store that is gone ends it all."""
+    if store.silence() is not None:
+        raise error
+    for operation in operations:
+        found.failed.setdefault(operation.name, why)
 
 
 def _grow(graph: GrowingGraph, step: int) -> None:

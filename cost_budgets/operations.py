@@ -9,49 +9,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from conformance.judge import Engine, Handle
-from failpoints.writers import delete, insert, insert_edge, load, update
+from cost_budgets.preparing import (
+    KNOWS,
+    LEADS,
+    PERSON,
+    ROWS_OF_A_LOAD,
+    WORKS_AT,
+    Place,
+    Prepare,
+    a_branch,
+    a_branch_apart,
+    a_branch_with_a_row,
+    a_few_fragments,
+    a_loved_person,
+    a_person,
+    a_stale_reader,
+    insert_person,
+    records,
+    the_head,
+    two_people,
+    versions_to_remove,
+)
+from failpoints.writers import delete, insert_edge, update
 
-SCHEMA: Final = """
-node Person {
-  name: String @key
-  age: I32? @index
-  email: String? @unique
-}
-node Company {
-  name: String @key
-  size: I32?
-}
-node Project {
-  name: String @key
-}
-edge Knows: Person -> Person
-edge WorksAt: Person -> Company
-edge Leads: Person -> Project
-"""
-PERSON, KNOWS, WORKS_AT, LEADS = "node:Person", "edge:Knows", "edge:WorksAt", "edge:Leads"
-ROWS_OF_A_LOAD: Final = 64
 # Which graph: one that was never optimized, one that was just now, one with a dead writer's sidecar, one with branches.
 Ground = Literal["grown", "optimized", "crashed", "branched"]
 Depths = Literal["depths", "merges", "crashes", "branches"]
-
-
-class Place(Protocol):
-    """A graph that grows, with an engine on it: what operations need of it."""
-
-    uri: str
-    handle: Handle
-
-    def name(self) -> str:
-        """A name that nobody has used."""
-
-    def other(self) -> Handle:
-        """The graph, opened by another process that stays."""
-
-
-Prepare = Callable[[Place], Any]
 
 
 @dataclass(frozen=True)
@@ -95,86 +81,6 @@ def _cold(
     return Operation(name, sentence, opened, prepared, cold=True, grounds=tuple(grounds), **more)
 
 
-def _person(place: Place) -> str:
-    """A person that is there, with a row of its own in its table."""
-    name = place.name()
-    place.handle.mutate(insert("Person", name=name, age=1))
-    return name
-
-
-def _two_people(place: Place) -> tuple[str, str]:
-    return _person(place), _person(place)
-
-
-def _branch(place: Place) -> str:
-    name = place.name()
-    place.handle.branch_create(name)
-    return name
-
-
-def _branch_with_a_row(place: Place) -> str:
-    name = _branch(place)
-    place.handle.mutate(insert("Person", name=place.name()), branch=name)
-    return name
-
-
-def _branch_apart(place: Place) -> str:
-    """A branch with a row of its own, while main has got one of its own too: a merge must look at both."""
-    name = _branch_with_a_row(place)
-    place.handle.mutate(insert("Person", name=place.name()))
-    return name
-
-
-def _loved(place: Place) -> str:
-    """A person with an edge in each of the three tables of edges: a delete has to remove all of them."""
-    name, other = place.name(), place.name()
-    place.handle.mutate(insert("Person", name=name), insert("Person", name=other))
-    place.handle.mutate(insert("Company", name=name), insert("Project", name=name))
-    place.handle.mutate(
-        insert_edge("Knows", other, name), insert_edge("WorksAt", name, name), insert_edge("Leads", name, name)
-    )
-    return name
-
-
-def _records(place: Place) -> str:
-    """Records with a unique column, for one load."""
-    from conformance.judge.graph import text_of
-
-    first = place.name()
-    rows = [
-        {"type": "Person", "data": {"name": f"{first}-{number}", "email": f"{first}-{number}@x"}}
-        for number in range(ROWS_OF_A_LOAD)
-    ]
-    return text_of(load(*rows)["records"])
-
-
-def _stale(place: Place) -> Handle:
-    """Another process that knew the graph, before somebody wrote."""
-    reader = place.other()
-    reader.snapshot()
-    _person(place)
-    return reader
-
-
-def _a_few_fragments(place: Place) -> None:
-    for _ in range(4):
-        _person(place)
-
-
-def _versions_to_remove(place: Place) -> None:
-    place.handle.cleanup(keep_versions=1)
-    _a_few_fragments(place)
-    place.handle.optimize()
-
-
-def _head(place: Place) -> dict[str, Any]:
-    return {"commit": place.handle.commits()[-1]["graph_commit_id"]}
-
-
-def _insert(handle: Handle, name: str, branch: str | None = None) -> object:
-    return handle.mutate(insert("Person", name=name), branch=branch)
-
-
 _BRANCHES: Final = ("branch_create", "branch_list")
 _ALL: Final = (
     # -- a new process -------------------------------------------------------------------------------------------------
@@ -191,7 +97,7 @@ _ALL: Final = (
         "cold-query",
         "a new process looks one row up by its key",
         lambda handle, name: handle.entity_at(PERSON, name),
-        _person,
+        a_person,
         read_only=True,
         touches=(PERSON,),
         needs=("entity_at",),
@@ -199,7 +105,7 @@ _ALL: Final = (
     _cold(
         "cold-insert-node",
         "a new process inserts one node",
-        lambda handle, name: _insert(handle, name),
+        lambda handle, name: insert_person(handle, name),
         lambda place: place.name(),
         touches=(PERSON,),
         rows=1,
@@ -208,7 +114,7 @@ _ALL: Final = (
         "cold-insert-edge",
         "a new process inserts one edge",
         lambda handle, ends: handle.mutate(insert_edge("Knows", *ends)),
-        _two_people,
+        two_people,
         touches=(PERSON, KNOWS),
         rows=1,
     ),
@@ -216,7 +122,7 @@ _ALL: Final = (
         "cold-update",
         "a new process updates one node",
         lambda handle, name: handle.mutate(update("Person", name, age=2)),
-        _person,
+        a_person,
         touches=(PERSON,),
         rows=1,
     ),
@@ -230,8 +136,8 @@ _ALL: Final = (
     _cold(
         "cold-first-write",
         "a new process writes to a branch that has no table of its own yet",
-        lambda handle, names: _insert(handle, names[0], names[1]),
-        lambda place: (place.name(), _branch(place)),
+        lambda handle, names: insert_person(handle, names[0], names[1]),
+        lambda place: (place.name(), a_branch(place)),
         touches=(PERSON,),
         rows=1,
         needs=_BRANCHES,
@@ -240,7 +146,7 @@ _ALL: Final = (
         "cold-merge",
         "a new process merges one row by fast forward",
         lambda handle, branch: handle.merge(branch),
-        _branch_with_a_row,
+        a_branch_with_a_row,
         depths="merges",
         touches=(PERSON,),
         rows=1,
@@ -250,7 +156,7 @@ _ALL: Final = (
         "cold-branch-delete",
         "a new process deletes a branch with one table of its own",
         lambda handle, name: handle.branch_delete(name),
-        _branch_with_a_row,
+        a_branch_with_a_row,
         touches=(PERSON,),
         needs=(*_BRANCHES, "branch_delete"),
     ),
@@ -281,7 +187,7 @@ _ALL: Final = (
         "stale-read",
         "a snapshot by whoever knows the last but one",
         lambda place, reader: reader.snapshot(),
-        _stale,
+        a_stale_reader,
         elsewhere=True,
         needs=("snapshot",),
     ),
@@ -289,7 +195,7 @@ _ALL: Final = (
         "cold-branch-read",
         "a snapshot of a branch that this handle has not read",
         lambda place, branch: place.handle.snapshot(branch),
-        _branch,
+        a_branch,
         grounds=("grown", "optimized"),
         needs=(*_BRANCHES, "snapshot"),
     ),
@@ -297,7 +203,7 @@ _ALL: Final = (
         "diff-caught-up",
         "the difference of a commit and itself",
         lambda place, head: place.handle.diff(head, head),
-        _head,
+        the_head,
         grounds=("grown", "optimized"),
         needs=("diff",),
     ),
@@ -311,8 +217,8 @@ _ALL: Final = (
     Operation(
         "insert-node",
         "one node",
-        lambda place, name: _insert(place.handle, name),
-        lambda place: (_person(place), place.name())[1],
+        lambda place, name: insert_person(place.handle, name),
+        lambda place: (a_person(place), place.name())[1],
         grounds=("grown", "optimized"),
         touches=(PERSON,),
         rows=1,
@@ -321,7 +227,7 @@ _ALL: Final = (
         "insert-edge",
         "one edge",
         lambda place, ends: place.handle.mutate(insert_edge("Knows", *ends)),
-        _two_people,
+        two_people,
         grounds=("grown", "optimized"),
         touches=(PERSON, KNOWS),
         rows=1,
@@ -330,7 +236,7 @@ _ALL: Final = (
         "update",
         "one property of one node",
         lambda place, name: place.handle.mutate(update("Person", name, age=2)),
-        _person,
+        a_person,
         grounds=("grown", "optimized"),
         touches=(PERSON,),
         rows=1,
@@ -339,7 +245,7 @@ _ALL: Final = (
         "delete-cascade",
         "one node, with an edge in each of three tables",
         lambda place, name: place.handle.mutate(delete("Person", name)),
-        _loved,
+        a_loved_person,
         grounds=("grown", "optimized"),
         touches=(PERSON, KNOWS, WORKS_AT, LEADS),
         rows=4,
@@ -348,7 +254,7 @@ _ALL: Final = (
         "load-64",
         "64 nodes with a unique column",
         lambda place, records: place.handle.load(records, "append"),
-        _records,
+        records,
         grounds=("grown", "optimized"),
         touches=(PERSON,),
         rows=ROWS_OF_A_LOAD,
@@ -365,7 +271,7 @@ _ALL: Final = (
         "branch-delete",
         "a branch with one table of its own, among others",
         lambda place, name: place.handle.branch_delete(name),
-        _branch_with_a_row,
+        a_branch_with_a_row,
         grounds=("branched",),
         depths="branches",
         touches=(PERSON,),
@@ -374,8 +280,8 @@ _ALL: Final = (
     Operation(
         "first-write",
         "one node on a branch that has no table of its own yet",
-        lambda place, names: _insert(place.handle, names[0], names[1]),
-        lambda place: (place.name(), _branch(place)),
+        lambda place, names: insert_person(place.handle, names[0], names[1]),
+        lambda place: (place.name(), a_branch(place)),
         grounds=("grown", "optimized"),
         touches=(PERSON,),
         rows=1,
@@ -385,7 +291,7 @@ _ALL: Final = (
         "merge-fast-forward",
         "one row, into a main that has not moved",
         lambda place, branch: place.handle.merge(branch),
-        _branch_with_a_row,
+        a_branch_with_a_row,
         depths="merges",
         grounds=("grown", "optimized"),
         touches=(PERSON,),
@@ -396,7 +302,7 @@ _ALL: Final = (
         "merge-three-way",
         "one row, into a main that has moved",
         lambda place, branch: place.handle.merge(branch),
-        _branch_apart,
+        a_branch_apart,
         depths="merges",
         grounds=("grown", "optimized"),
         touches=(PERSON,),
@@ -416,7 +322,7 @@ _ALL: Final = (
         "optimize",
         "four rows that were written since the last time",
         lambda place, _: place.handle.optimize(),
-        _a_few_fragments,
+        a_few_fragments,
         grounds=("optimized",),
         touches=(PERSON,),
         needs=("optimize",),
@@ -425,7 +331,7 @@ _ALL: Final = (
         "cleanup",
         "the versions of four writes",
         lambda place, _: place.handle.cleanup(keep_versions=1),
-        _versions_to_remove,
+        versions_to_remove,
         grounds=("optimized",),
         needs=("optimize", "cleanup"),
     ),

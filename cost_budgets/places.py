@@ -18,7 +18,8 @@ from conformance.adapters import AdapterFault, EngineError
 from conformance.judge import Handle
 from conformance.judge.graph import text_of
 from cost_budgets.counters import Tally
-from cost_budgets.operations import SCHEMA, Ground, Operation
+from cost_budgets.operations import Ground, Operation
+from cost_budgets.preparing import SCHEMA
 from failpoints.drivers import Driver, killed_when_held
 from failpoints.gate import Rule
 from failpoints.steps import MAIN
@@ -30,8 +31,13 @@ from fixtures.stores.catalog import Store
 
 # Engines may wait for a writer of which they cannot know whether it lives; so a dead one is found when it is older.
 OLD_ENOUGH_SECONDS: Final = 3.0
+# An engine that has answered is at rest when it has asked for nothing for so long, and it has to come to rest.
+QUIET_SECONDS: Final = 0.06
+REST_SECONDS_MAX: Final = 10.0
 # How often an engine may put a version of the manifest in one write before it publishes.
 _TIDYING_MAX: Final = 3
+# With what an engine can make a version of the manifest.
+_PUBLISHES: Final = ("PUT", "COPY", "COMPLETE_UPLOAD")
 # Every few commits go to other tables, so that none of a graph's tables stays as it was.
 _OTHERS_EVERY: Final = 5
 
@@ -114,7 +120,7 @@ class GrowingGraph:
     def _die_before(self, nth: int) -> None:
         driver, gate = self._bench.drivers.take(), self._bench.gate
         handle = driver.engine.open(self.uri)
-        armed = gate.arm(Rule("hold", owner=driver.owner, verbs=("PUT",), roles=("manifest version",), nth=nth))
+        armed = gate.arm(Rule("hold", owner=driver.owner, verbs=_PUBLISHES, roles=("manifest version",), nth=nth))
         try:
             step = mutate(insert("Person", name=self.name()))
             ending, killed = killed_when_held(driver, armed, lambda: attempt(handle, step))
@@ -160,10 +166,13 @@ class GrowingGraph:
         whose = driver or (self._other if operation.elsewhere else self._driver)
         assert whose is not None
         gate = self._bench.gate
+        if driver is None:
+            self._rest(whose.owner, operation)  # What it still does for the preparation is not counted.
         gate.settle()
         mark = gate.mark()
         try:
             operation.work(self if driver is None else driver.engine, given)
+            self._rest(whose.owner, operation)  # What it still does for the operation is.
         finally:
             if driver is not None:
                 self._bench.drivers.done(driver)
@@ -177,6 +186,21 @@ class GrowingGraph:
         self._tidy(operation)
         return variables, tally
 
+    def _rest(self, owner: str, operation: Operation) -> None:
+        """Wait until a process that has answered asks the store for nothing more: what it does after that costs too."""
+        gate, never = self._bench.gate, threading.Event()
+        deadline = time.monotonic() + REST_SECONDS_MAX
+        while time.monotonic() < deadline:
+            gate.settle(owner)
+            mark = gate.mark()
+            never.wait(QUIET_SECONDS)
+            if not gate.exchanges(owner, since=mark) and not gate.in_flight(owner):
+                return
+        raise MeasuringFailed(
+            f"{operation.name} on the {self.ground} graph does not come to rest: {REST_SECONDS_MAX:g} seconds after its"
+            " answer the engine still sends requests"
+        )
+
     def _tidy(self, operation: Operation) -> None:
         """Take the branches away that an operation has made: the next one is to find as many as this one did."""
         if "branch_create" in operation.needs and self._driver.engine.supports("branch_delete"):
@@ -187,13 +211,15 @@ class GrowingGraph:
 
     def crash_at(self, depth: int) -> None:
         """Grow, and then have a writer die."""
+        if self._died_at is not None:
+            self._go_on_after_recovery()
         self.grow(depth)
         self._depth_before = self.depth()
         self.handle.close()
         self.crash()
 
-    def recovered(self) -> None:
-        """Go on after a recovery: through a handle that knows of it."""
+    def _go_on_after_recovery(self) -> None:
+        """Through a handle that knows of it."""
         with suppress(EngineError):
             self.handle.close()
         self.handle = self._driver.engine.open(self.uri)

@@ -25,7 +25,11 @@ SUMS: Final = (
     "schema",
     "schema looks",
     "sidecars",
+    "sidecar writes",
     "recovery lists",
+    "table opens",
+    "manifest scans",
+    "index writes",
     "tables",
     "hops",
     "listed keys",
@@ -95,6 +99,14 @@ class Tally:
                 return _most(each for each in self.exchanges if each.role == "schema file")
             case "sidecars":
                 return self.roles.get("sidecar", 0)
+            case "sidecar writes":
+                return sum(each.verb not in READS and each.verb != "DELETE" for each in self._of_role("sidecar"))
+            case "table opens":
+                return _most(each for each in self.exchanges if _is_of_a_table(each) and _asks_for_versions(each))
+            case "manifest scans":
+                return _most(each for each in self._of_role("manifest data") if each.verb == "GET")
+            case "index writes":
+                return sum(each.verb not in READS for each in self._of_role("table index"))
             case "recovery lists":
                 return sum(each.verb == "LIST" and RECOVERY_DIR in each.prefix.split("/") for each in self.exchanges)
             case "tables":
@@ -108,6 +120,9 @@ class Tally:
             case "bytes written":
                 return self.bytes_written
         return self.verbs.get(name, 0)
+
+    def _of_role(self, role: str) -> list[Exchange]:
+        return [each for each in self.exchanges if each.role == role]
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for a report."""
@@ -130,7 +145,14 @@ def _most(exchanges: Iterable[Exchange]) -> int:
     Who checks three files once has asked for each of them once; who looks at one of them, acts, and looks again has
     checked twice.
     """
-    return max(Counter((each.verb, each.key) for each in exchanges).values(), default=0)
+    return max(Counter((each.verb, each.key or each.prefix) for each in exchanges).values(), default=0)
+
+
+def _asks_for_versions(exchange: Exchange) -> bool:
+    """Whoever opens a table lists its versions, or asks for one of them."""
+    if exchange.verb == "LIST":
+        return "_versions" in exchange.prefix.split("/")
+    return exchange.role == "table version" and exchange.verb in READS
 
 
 def outcome_of(exchange: Exchange) -> str:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +15,20 @@ import pytest
 from typer.testing import CliRunner
 
 from conformance.cli import app
-from cost_budgets.benching import BenchRun, HistoryError, Ratio, differences, last_saved, ratio_of, read_history, save
+from cost_budgets import benching
+from cost_budgets.benching import (
+    BenchRun,
+    HistoryError,
+    Ratio,
+    differences,
+    elsewhere,
+    ratio_of,
+    read_history,
+    save,
+    usual,
+)
+from fixtures.stores import moto
+from fixtures.stores.catalog import S3, Store
 
 RUN = BenchRun(
     "omniref 0.1.0", "local", 20, "2026-01-01T00:00:00+00:00", {"python": "3.11"}, (Ratio("insert", 3.0, 0.05),)
@@ -49,19 +66,44 @@ def test_what_was_not_measured_before_is_new() -> None:
     assert found.then is None and not found.slower
 
 
-def test_a_history_gives_the_newest_run_of_the_same_engine_on_the_same_store(tmp_path: Path) -> None:
+def test_a_run_is_held_against_what_runs_of_the_same_engine_on_the_same_store_usually_gave(tmp_path: Path) -> None:
     path = tmp_path / "new" / "history.jsonl"
-    for run in (RUN, later(4.0), replace(later(9.0), store="moto"), replace(later(8.0), engine="other 1")):
+    others = (replace(later(9.0), store="moto"), replace(later(8.0), engine="other 1"))
+    for run in (RUN, later(4.0), later(4.2, noise=0.01), *others):
         save(path, run)
     history = read_history(path)
-    assert last_saved(history, replace(RUN, engine="omniref 0.2.0")) == later(4.0)
-    assert last_saved(history, replace(RUN, engine="nobody 1")) is None
+    assert usual(history, replace(RUN, engine="omniref 0.2.0")) == later(4.0)
+    assert usual(history, replace(RUN, engine="nobody 1")) is None
     assert read_history(tmp_path / "nowhere.jsonl") == []
+
+
+def test_who_gets_a_little_slower_each_time_is_slower_in_the_end() -> None:
+    """Against the run before it alone, each of these would be within the noise."""
+    history = [later(3.0)]
+    for _ in range(20):
+        now = later(history[-1].ratios[0].ratio * 1.1, noise=0.02)
+        (alone,) = differences(now, history[-1])
+        assert not alone.slower
+        before = usual(history, now)
+        assert before is not None
+        if differences(now, before)[0].slower:
+            return
+        history.append(now)
+    pytest.fail("seven times slower, and nobody noticed")
 
 
 @pytest.mark.parametrize("other", [{"adapter": "cmd:omniref drive"}, {"rounds": 5}, {"store": "moto"}])
 def test_runs_that_were_not_measured_alike_are_not_compared(other: dict[str, Any]) -> None:
-    assert last_saved([RUN], replace(RUN, **other)) is None
+    assert usual([RUN], replace(RUN, **other)) is None
+    assert elsewhere([RUN], replace(RUN, **other)) == []
+
+
+def test_a_run_in_another_place_is_not_compared_and_it_is_said_which() -> None:
+    there = {"python": "3.11", "pylance": "7", "touchstone": "1"}
+    then, now = replace(RUN, environment=there), replace(RUN, environment={**there, "pylance": "8", "touchstone": "2"})
+    assert usual([then], now) is None
+    assert elsewhere([then], now) == ["pylance 7 then, 8 now"]
+    assert usual([then], replace(then, environment={**there, "touchstone": "2"})) == then
 
 
 @pytest.mark.parametrize(
@@ -94,8 +136,37 @@ def test_the_command_measures_saves_and_compares(tmp_path: Path) -> None:
     path.write_text(json.dumps(impossible) + "\n")
     second = CliRunner().invoke(app, args, env={"COLUMNS": "200"})
     assert second.exit_code == 1, second.output
-    assert "slower than on" in second.output and "not added" in second.output
+    assert "slower than usual" in second.output and "not added" in second.output
     assert len(path.read_text().splitlines()) == 1, "a slow run is nothing to be held against"
+    impossible["environment"]["pylance"] = "0.0.1"
+    path.write_text(json.dumps(impossible) + "\n")
+    third = CliRunner().invoke(app, args, env={"COLUMNS": "200"})
+    assert third.exit_code == 0, third.output
+    assert "not compared, measured elsewhere: pylance 0.0.1 then" in third.output
+
+
+@pytest.mark.s3
+def test_a_store_that_dies_while_it_is_timed_is_the_store_s_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = benching.in_turns
+
+    def in_turns(*args: Any) -> Any:
+        os.kill(dying.pid, signal.SIGKILL)
+        return right(*args)
+
+    monkeypatch.setattr(benching, "in_turns", in_turns)
+    with moto.running() as dying:
+
+        @contextmanager
+        def running(name: str) -> Iterator[Store]:
+            yield Store(name, dying.env, dying.fresh_root, lambda uri: None, frozenset({S3}))
+
+        monkeypatch.setattr("cost_budgets.bench_command.running", running)
+        args = ["bench", "--store", "moto", "--rounds", "3", "--history", str(tmp_path / "history.jsonl")]
+        result = CliRunner().invoke(app, args, env={"COLUMNS": "200"})
+    assert result.exit_code == 3, result.output
+    assert "the store 'moto' broke down" in result.output and "nothing about the engine" in result.output
 
 
 @pytest.mark.parametrize(

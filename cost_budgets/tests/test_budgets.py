@@ -63,6 +63,40 @@ def test_a_budget_is_far_below_what_the_public_engine_needs_without_an_optimize(
             '[insert-node]\n# at_most = { GET = 3 } was\nguards = ["COST-01"]\nat_most = { GET = "3 Q" }\n',
             ":4: there is no variable 'Q'",
         ),
+        ('# c\n\ninsert-mode.guards = ["COST-01"]\n', ":3: there is no operation 'insert-mode'"),
+        (
+            '# c\n\ninsert-node.guards = ["COST-01"]\ninsert-node.at_most.GET = "2 Q"\n',
+            ":4: there is no variable 'Q'",
+        ),
+        (
+            '\ninsert-node = { guards = ["COST-01"], at_most = { GET = "2 Q" } }\n',
+            ":2: there is no variable 'Q'",
+        ),
+        (
+            '[insert-node]\nguards = [\n "COST-01",\n "COST-99", # two\n]\nat_most = { GET = 1 }\n',
+            ":4: there is no requirement 'COST-99'",
+        ),
+        (
+            '[insert-node]\nguards = ["COST-01"]\nat_least = { GET = "1" }\nat_most = { GET = "1 X" }\n',
+            ":4: there is no variable 'X'",
+        ),
+        (
+            '[insert-node]\nguards = ["COST-01"]\nat_most = { GET = 1 }\nat_least = { GET = 5 }\n',
+            ":4: 'GET' must be at least 5 and at most 1: nothing can be both",
+        ),
+        ('[insert-node]\nguards = ["COST-01"]\nat_most = { GET = 1e20 }\n', ":3: 1e+20 is no number"),
+        ('[insert-node]\nguards = ["COST-01"]\nat_most = { GET = nan }\n', ":3: nan is no number"),
+        ('[insert-node]\nguards = ["COST-01"]\nat_most = { GET = -1 }\n', ":3: -1 is no number"),
+        (
+            f'[insert-node]\nguards = ["COST-01"]\nat_most = {{ GET = "{"9" * 400}" }}\n',
+            ":3: '99999999999999999999' is more than anybody counts",
+        ),
+        ('[insert-node]\nguards = ["COST-01"]\nat_most = { GET = "\u0663 H" }\n', ":3: '\u0663 H' in"),
+        (
+            '[insert-node]\nguards = ["COST-01",\n  "COST-01"]\nat_most = { GET = 1 }\n',
+            ":2: 'COST-01' stands in 'guards' twice",
+        ),
+        ("# nothing\n", "has no budget in it"),
         ("insert-node = 3\n", "the budget of 'insert-node' is no table"),
         ("[insert-node\n", "is no TOML"),
     ],

@@ -43,6 +43,15 @@ def test_measurements_can_be_read_by_a_program() -> None:
     assert json.loads(result.stdout)["verdict"] == "within"
 
 
+@pytest.mark.s3
+def test_a_file_of_few_budgets_measures_only_what_it_names(tmp_path: Path) -> None:
+    budgets = tmp_path / "mine.toml"
+    budgets.write_text('[warm-read]\nguards = ["COST-01"]\nat_most = { requests = "7" }\n')
+    result = cost("--budgets", str(budgets), "--profile", "quick", "--json")
+    assert result.exit_code == 0, result.output
+    assert {each["operation"] for each in json.loads(result.stdout)["measurements"]} == {"warm-read"}
+
+
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
@@ -51,6 +60,7 @@ def test_measurements_can_be_read_by_a_program() -> None:
         (["--engine", "nonsense"], 2, "'nonsense' names no engine"),
         (["--budgets", "nowhere.toml"], 2, "nowhere.toml: cannot be read"),
         (["--store", "local"], 2, "a local directory has none"),
+        (["--store", "endpoint"], 2, "'endpoint' is somebody's, and nothing is broken there"),
         (["--store", "cloud"], 2, "there is no store 'cloud'"),
         (["--engine", "cmd:./no-such-driver"], 3, "there is no command"),
     ],

@@ -6,24 +6,24 @@ the depth at which the public engine was measured.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from conformance.audit.names import RECOVERY_DIR
 from cost_budgets.budgets import read_budgets
+from cost_budgets.counters import Tally
 from cost_budgets.judging import Line, judge
-from cost_budgets.measuring import PAGE_KEYS, SHALLOW, Measured, Point, Profile, measure
+from cost_budgets.measuring import PAGE_KEYS, SHALLOW, Measured, Profile, counting, measure
 from cost_budgets.tripwires import COSTLY, trip
 from cost_budgets.yardstick import DEPTH, PUBLIC, beside
-from failpoints.workshop import bench_at
 from fixtures.stores.catalog import Store, running
 
 pytestmark = [pytest.mark.s3, pytest.mark.xdist_group("cost")]
 
 QUICK_OPERATIONS: Final = ("warm-read", "repeat-read", "insert-node", "cold-snapshot")
+REPEATED: Final = ("cold-insert-edge", "stale-read", "insert-node", "delete-cascade", "merge-three-way", "optimize")
+BYTES_TOLERANCE: Final = 0.01
 QUICK_ENGINES: Final = ("reopens-the-manifest", "walks-every-version", "validates-twice", "probes-nothing")
 
 
@@ -34,7 +34,7 @@ def store() -> Iterator[Store]:
 
 
 def measured(store: Store, names: Sequence[str] | None, profile: Profile = SHALLOW) -> Measured:
-    with bench_at(store, "reference") as bench:
+    with counting(store, "reference") as bench:
         found = measure(bench, store, profile, names=names)
     assert (found.failed, found.unsupported) == ({}, {})
     return found
@@ -48,20 +48,36 @@ def broken(lines: Sequence[Line]) -> list[object]:
 def test_the_reference_keeps_its_budgets_and_costs_the_same_twice(store: Store) -> None:
     first, second = (measured(store, QUICK_OPERATIONS) for _ in range(2))
     assert broken(judge(first, read_budgets())) == []
-    assert first.points.keys() == second.points.keys()
-    for key, points in first.points.items():
-        assert [each.tally.unclassified for each in points if each.tally.unclassified] == []
-        assert [counted(point) for point in points] == [counted(point) for point in second.points[key]], key
+    assert [
+        each.tally.unclassified for points in first.points.values() for each in points if each.tally.unclassified
+    ] == []
+    same(first, second)
 
 
-def counted(point: Point) -> Counter[tuple[str, str, str]]:
-    """What a point is made of, but for sidecars: a writer that is slow puts its own anew, so that nobody takes it for
-    dead, and how slow it is depends on the machine."""
-    return Counter(
-        (each.verb, each.role, each.table)
-        for each in point.tally.exchanges
-        if each.role != "sidecar" and RECOVERY_DIR not in each.prefix
-    )
+@pytest.mark.slow
+def test_ten_runs_give_the_same_numbers(store: Store) -> None:
+    """Of every kind of operation: a new process, a read, writes, a merge, maintenance."""
+    profile = Profile(depths=(4, 9), merges=(4,), crashes=(), branches=())
+    first, *others = (measured(store, REPEATED, profile) for _ in range(10))
+    for other in others:
+        same(first, other)
+
+
+def same(one: Measured, other: Measured) -> None:
+    """All that was counted is the same. Hops depend on timing, and bytes a little on the clock: times are in files, and
+    a later one may take a digit more."""
+    assert one.points.keys() == other.points.keys()
+    for key, points in one.points.items():
+        for first, second in zip(points, other.points[key], strict=True):
+            assert (first.variables, counted(first.tally)) == (second.variables, counted(second.tally)), key
+            for name in ("bytes read", "bytes written"):
+                assert first.tally.measure(name) == pytest.approx(second.tally.measure(name), rel=BYTES_TOLERANCE), key
+
+
+def counted(tally: Tally) -> dict[str, Any]:
+    return {
+        name: value for name, value in tally.as_json().items() if name not in ("hops", "bytes_read", "bytes_written")
+    }
 
 
 @pytest.mark.slow

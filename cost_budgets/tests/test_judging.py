@@ -17,6 +17,7 @@ from cost_budgets.curves import curve
 from cost_budgets.formulas import parse_formula
 from cost_budgets.judging import Line, judge
 from cost_budgets.measuring import Measured, Point
+from cost_budgets.operations import Ground
 from cost_budgets.reporting import report_of, table_of, write_report
 
 
@@ -32,8 +33,8 @@ def point(requests: int, **variables: float) -> Point:
     return Point(given, Tally.of([exchange("GET", "table data", "nodes/aa")] * requests))
 
 
-def measured(*points: Point) -> Measured:
-    return Measured({("insert-node", "grown"): list(points)}, {"cleanup": "the engine does not declare cleanup"})
+def measured(*points: Point, ground: Ground = "grown") -> Measured:
+    return Measured({("insert-node", ground): list(points)}, {"cleanup": "the engine does not declare cleanup"})
 
 
 def verdict_of(points: Measured, **limits: Any) -> str:
@@ -76,9 +77,14 @@ def test_what_is_bounded_may_go_up_and_down_and_not_from_the_floor_to_the_ceilin
 
 
 def test_growth_with_branches_is_growth() -> None:
-    points = measured(*(point(10 * branches, B=branches) for branches in (4, 8, 12)))
+    points = measured(*(point(10 * branches, B=branches) for branches in (4, 8, 12)), ground="branched")
     assert verdict_of(points, at_most={"requests": "120"}) == "grows"
     assert verdict_of(points, at_most={"requests": "10 B"}) == "ok"
+
+
+def test_a_branch_more_at_one_depth_hides_no_growth_with_history() -> None:
+    points = measured(*(point(depth, H=depth, B=depth == 50) for depth in (10, 50, 90)))
+    assert verdict_of(points, at_most={"requests": "100"}) == "grows"
 
 
 def test_who_looks_too_little_is_under() -> None:

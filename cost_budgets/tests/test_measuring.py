@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from cost_budgets.measuring import SHALLOW, Measured, measure
+from cost_budgets.measuring import SHALLOW, Measured, Profile, counting, measure
 from cost_budgets.operations import OPERATIONS
 from cost_budgets.places import GrowingGraph, MeasuringFailed
-from failpoints.workshop import Bench, SweepBroken, bench_at
+from failpoints.gate import GateError
+from failpoints.workshop import Bench, SweepBroken
+from fixtures.forge import ForgeError
 from fixtures.stores import moto
 from fixtures.stores.catalog import S3, Store
 
@@ -32,7 +34,7 @@ def store(server: moto.MotoStore) -> Store:
 
 
 def bench_of(store: Store) -> Any:
-    return bench_at(store, "reference", timeout_seconds=20.0)
+    return counting(store, "reference", timeout_seconds=20.0)
 
 
 @pytest.mark.slow
@@ -60,6 +62,58 @@ def test_one_operation_that_does_not_work_is_reported_and_the_others_are_measure
         found = measure(bench, store, SHALLOW, names=NAMES)
     assert found.failed == {"warm-read": "warm-read on the grown graph: somebody is in its way"}
     assert {name for name, _ in found.points} == {"cold-snapshot"}
+
+
+def test_a_writer_that_cannot_be_made_to_die_costs_its_own_measurement_and_no_other(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(self: GrowingGraph) -> None:
+        raise MeasuringFailed("a writer was to die, and lived")
+
+    monkeypatch.setattr(GrowingGraph, "crash", crash)
+    with bench_of(store) as bench:
+        found = measure(bench, store, SHALLOW, names=["warm-read", "cold-open-pending"])
+    assert found.failed == {
+        "cold-open-pending": "the crashed graph could not be made 4 deep: a writer was to die, and lived"
+    }
+    assert {name for name, _ in found.points} == {"warm-read"}
+
+
+def test_work_after_the_answer_is_counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cost_budgets.places.QUIET_SECONDS", 0.5)  # However busy this machine is.
+    few = Profile(depths=(2,), merges=(), crashes=(), branches=())
+    listings = {}
+    for engine in ("reference", "mutant:works-after-the-answer"):
+        with counting(store, engine, timeout_seconds=20.0) as bench:
+            found = measure(bench, store, few, names=["insert-node", "cold-insert-node"])
+        listings[engine] = [points[0].tally.measure("recovery lists") for points in found.points.values()]
+    usual = listings["reference"]
+    assert listings["mutant:works-after-the-answer"] == [number + 30 for number in usual]
+
+
+def test_an_engine_that_does_not_come_to_rest_is_not_measured(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cost_budgets.places.REST_SECONDS_MAX", 0.0)
+    few = Profile(depths=(2,), merges=(), crashes=(), branches=())
+    with bench_of(store) as bench:
+        found = measure(bench, store, few, names=["warm-read"])
+    assert "does not come to rest" in found.failed["warm-read"]
+
+
+@pytest.mark.parametrize("error", [ForgeError("no"), GateError("no"), SweepBroken("no")])
+def test_whatever_ends_a_measurement_on_a_dead_store_is_the_store_s_fault(
+    store: Store, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(*_: object) -> None:
+        raise error
+
+    nobody: Any = None
+    monkeypatch.setattr("cost_budgets.measuring.lacking", lambda bench, needs: [])
+    monkeypatch.setattr("cost_budgets.measuring.GrowingGraph", made)
+    with pytest.raises(SweepBroken, match="the grown graph: no"):
+        measure(nobody, store, SHALLOW, names=["warm-read"])
+    monkeypatch.setattr(Store, "silence", lambda self: "it is gone")
+    with pytest.raises(SweepBroken, match="the store 'moto' broke down: it is gone. This says nothing about"):
+        measure(nobody, store, SHALLOW, names=["warm-read"])
 
 
 def test_what_cannot_be_measured_after_an_optimize_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,8 +57,7 @@ def test_a_warm_insert_into_an_optimized_graph_costs_the_same_at_every_depth(mot
     graph.optimize()
     requests = counted(moto_store, lambda: graph.mutate([person("measured")]))
     assert len(requests) <= 26, shown(requests)
-    # One more than usual: the handle catches up with the manifest that it has just compacted.
-    assert sum(request.verb == "LIST" for request in requests) <= 7, shown(requests)
+    assert sum(request.verb == "LIST" for request in requests) <= 6, shown(requests)
     assert not any("/edges/" in request.path for request in requests), shown(requests)
 
 

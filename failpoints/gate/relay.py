@@ -269,7 +269,9 @@ class Relay:
             else:
                 await self._changed()
         if body.kept is not None:
-            record.listed = b"".join(body.kept).count(b"<Key>")
+            page = b"".join(body.kept)
+            # A folder takes as much room on a page as a key does.
+            record.listed = page.count(b"<Key>") + page.count(b"<CommonPrefixes>")
         complete = body.done or answer.framing == Framing(None)
         self._ledger.finish(record, "answered" if complete else "store_gone", answer.status)
         client.write(pending)

@@ -176,5 +176,6 @@ def _optimize_manifest(store: GraphStore) -> OptimizeStats:
             done.fragments_removed,
             done.fragments_added,
         )
+        store.manifests.fresh(None)  # The next write through this handle finds it as it is now.
     stats.manifest_version = stats.lance_head_version = int(handle.version)
     return stats

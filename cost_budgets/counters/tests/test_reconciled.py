@@ -10,7 +10,7 @@ import pytest
 
 from conformance.judge import Engine, Handle
 from cost_budgets.counters import Tally, lance_counts
-from cost_budgets.operations import SCHEMA
+from cost_budgets.preparing import SCHEMA
 from failpoints.gate import Exchange, Gate
 from failpoints.writers import delete, insert, update
 from fixtures.stores.catalog import Store, running

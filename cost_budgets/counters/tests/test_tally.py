@@ -64,6 +64,24 @@ def test_to_look_at_a_schema_file_twice_is_two_looks_and_to_head_and_get_it_is_o
     assert Tally.of([look, get, look]).measure("schema looks") == 2
 
 
+def test_a_table_is_opened_as_often_as_its_versions_are_asked_for_in_the_same_way() -> None:
+    listed = exchange("LIST", "listing", "nodes/aa", key="", prefix="g/nodes/aa/_versions/")
+    other = exchange("LIST", "listing", "nodes/bb", key="", prefix="g/nodes/bb/_versions/")
+    manifest = exchange("LIST", "listing", "__manifest", key="", prefix="g/__manifest/_versions/")
+    read = exchange("GET", "table version", "nodes/aa", key="g/nodes/aa/_versions/1.manifest")
+    written = exchange("PUT", "table version", "nodes/aa", key="g/nodes/aa/_versions/1.manifest")
+    assert Tally.of([listed, other, read, written, written, manifest, manifest]).measure("table opens") == 1
+    assert Tally.of([listed, read, other, listed]).measure("table opens") == 2
+    assert Tally.of([listed, read, read, read]).measure("table opens") == 3
+
+
+def test_sidecars_and_indexes_are_written_when_something_is_put_there() -> None:
+    sidecar = [exchange(verb, "sidecar") for verb in ("PUT", "GET", "DELETE", "COMPLETE_UPLOAD")]
+    index = [exchange(verb, "table index", "nodes/aa") for verb in ("PUT", "GET", "HEAD", "COPY")]
+    tally = Tally.of([*sidecar, *index])
+    assert (tally.measure("sidecar writes"), tally.measure("index writes")) == (2, 2)
+
+
 def test_every_measure_has_a_number() -> None:
     assert all(isinstance(Tally.of(INSERT).measure(name), int) for name in MEASURES)
 

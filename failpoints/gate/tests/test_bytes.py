@@ -105,7 +105,7 @@ def test_an_answer_without_a_length_ends_with_the_connection(answer: bytes) -> N
 
 def test_chunked_bodies_pass_both_ways_unchanged() -> None:
     chunks = b"5\r\nhello\r\n6;x=y\r\n world\r\n0\r\nX-Trailer: t\r\n\r\n"
-    listing = b"a\r\n<Key>1</Ke\r\n9\r\ny><Key>2<\r\n0\r\n\r\n"
+    listing = b"a\r\n<Key>1</Ke\r\n9\r\ny><Key>2<\r\n10\r\n<CommonPrefixes>\r\n0\r\n\r\n"
     seen: list[bytes] = []
 
     def script(connection: socket.socket, stream: io.BufferedReader) -> None:
@@ -122,7 +122,7 @@ def test_chunked_bodies_pass_both_ways_unchanged() -> None:
         assert read_head(stream).endswith(b"chunked\r\n\r\n") and stream.read(len(listing)) == listing
         put, listed = gate.exchanges()
     assert seen == [chunks]
-    assert (put.bytes_in, listed.bytes_out, listed.listed) == (11, 19, 2)
+    assert (put.bytes_in, listed.bytes_out, listed.listed) == (11, 35, 3)
 
 
 def test_a_client_that_waits_to_be_told_to_go_on_is_told_once() -> None:
