@@ -168,7 +168,7 @@ class TableReader:
         """A filter in the filter language. None is the answer for everything that is not surely the same there."""
         kind = type(each).__name__
         # One that is made of others, as Not, names no column itself.
-        path = getattr(each, "attribute", ())
+        path: tuple[str, ...] = getattr(each, "attribute", ())
         name = path[0] if len(path) == 1 else ""
         if name not in self.schema.names:
             return None

@@ -88,7 +88,8 @@ def every_filter(column: str, value: Any) -> list[Any]:
     from pyspark.sql.datasource import Filter, Not
 
     made: dict[type[Any], Any] = {}
-    for kind in Filter.__subclasses__():
+    kinds: list[Any] = Filter.__subclasses__()
+    for kind in kinds:
         if kind is not Not:
             names = {each.name for each in dataclasses.fields(kind)}
             given = (value,) if kind.__name__ == "In" else value
