@@ -6,16 +6,13 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pytest
 from _pytest.terminal import TerminalReporter
 
-from reference.errors import OmniError
-from reference.pipeline.session import refuse_without_spark, spark_session
+from reference.pipeline.tests.spark_fixture import spark
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+__all__ = ["Ratio", "Ratios", "alternating", "ratios", "spark"]
 
 
 @dataclass(frozen=True)
@@ -44,18 +41,6 @@ _ratios = Ratios()
 @pytest.fixture
 def ratios() -> Iterator[Ratios]:
     yield _ratios
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A session for the benchmarks of one file, on two cores of this machine."""
-    try:
-        refuse_without_spark()
-    except OmniError as reason:
-        pytest.skip(str(reason))
-    session = spark_session("local[2]")
-    yield session
-    session.stop()
 
 
 def alternating(rounds: int, *actions: Callable[[int], object]) -> list[float]:

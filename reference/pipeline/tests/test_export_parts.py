@@ -19,9 +19,6 @@ from reference.pipeline.export_plan import Extent, groups
 from reference.pipeline.id_order import ascending_order, cut_places, sorted_by_id
 from reference.pipeline.pinned import PinnedTable, pin
 from reference.pipeline.tests.graphs import rich_graph, text
-from reference.pipeline.tests.no_spark import nobody
-
-__all__ = ["nobody"]
 
 SCHEMA = "node Thing {\n  name: String @key\n  size: I32?\n}\n"
 TABLE = PinnedTable("node:Thing", "memory://x", 1, 0, (), "nodes/x", "memory://x", None)

@@ -13,9 +13,9 @@ from reference.pipeline.export import export
 from reference.pipeline.load import pipeline_load
 from reference.pipeline.pinned import pin
 from reference.pipeline.tests.in_process import in_process
-from reference.pipeline.tests.no_spark import nobody, run_tasks
+from reference.pipeline.tests.no_spark import run_tasks
 
-__all__ = ["in_process", "nobody"]
+__all__ = ["in_process"]
 
 
 def loaded_again(graph: Graph, session: Any, nobody: Any, place: Path) -> Graph:

@@ -7,10 +7,9 @@ from typing import Any
 
 from reference.pipeline.tests.graphs import rich_graph
 from reference.pipeline.tests.in_process import in_process
-from reference.pipeline.tests.no_spark import nobody
 from reference.pipeline.tests.test_round_trip import loaded_again
 
-__all__ = ["in_process", "nobody"]
+__all__ = ["in_process"]
 
 
 def test_blobs_come_back(in_process: Any, nobody: Any, tmp_path: Path) -> None:
