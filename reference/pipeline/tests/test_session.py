@@ -77,6 +77,7 @@ def test_tasks_answer_in_order_and_keep_the_type_of_what_they_refuse(spark: Spar
 
 
 def test_a_master_that_the_running_session_is_not_at_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
     monkeypatch.setattr(session, "refuse_without_spark", lambda: None)
     running: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]"))
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: running)
