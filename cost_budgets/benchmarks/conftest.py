@@ -6,16 +6,18 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Final
 
 import pytest
 from _pytest.terminal import TerminalReporter
 
-from reference.errors import OmniError
-from reference.pipeline.session import refuse_without_spark, spark_session
+from reference.pipeline.tests.spark_fixture import spark
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+__all__ = ["ASSERTED_FROM", "Ratio", "Ratios", "alternating", "ratios", "spark"]
+
+
+# Below this scale processor time is that of starting something, not of rows, and no ratio of it is held to a budget.
+ASSERTED_FROM: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -44,18 +46,6 @@ _ratios = Ratios()
 @pytest.fixture
 def ratios() -> Iterator[Ratios]:
     yield _ratios
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A session for the benchmarks of one file, on two cores of this machine."""
-    try:
-        refuse_without_spark()
-    except OmniError as reason:
-        pytest.skip(str(reason))
-    session = spark_session("local[2]")
-    yield session
-    session.stop()
 
 
 def alternating(rounds: int, *actions: Callable[[int], object]) -> list[float]:

@@ -10,13 +10,19 @@ import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from cost_budgets.counters.lance_metrics import lance_counts
+from cost_budgets.counters.lance_metrics import LanceCounts, lance_counts
+from reference.graph import Graph
+from reference.pipeline import load
+from reference.pipeline.scan import CommittedItem, ScanTask
+from reference.pipeline.tests import in_process
 
 
 @dataclass
@@ -65,4 +71,62 @@ def serially(*modules: ModuleType) -> Iterator[Spent]:
         began = time.process_time()
         yield spent
         spent.processor_seconds = time.process_time() - began
-    spent.reads = sum(counts.operations[name] for name in ("get", "head", "list"))
+    spent.reads = _reads(counts)
+
+
+def _reads(counts: LanceCounts) -> int:
+    return sum(counts.operations[name] for name in ("get", "head", "list"))
+
+
+@dataclass
+class SpentOnLoad:
+    """What a load took: for its own rows, and for the keys of the rows that were there, which is what may grow."""
+
+    processor_seconds: float = 0.0
+    reads: int = 0
+    key_seconds: float = 0.0
+    key_reads: int = 0
+    key_rows: int = 0
+    key_columns: set[str] = field(default_factory=set)
+
+
+def loaded_serially(graph: Graph, source: Path) -> SpentOnLoad:
+    """Append an input to a graph here, and count."""
+    spent = SpentOnLoad()
+
+    class Scan(in_process.KeyedScan):
+        """As without Spark, with what is done for committed keys counted apart."""
+
+        def __init__(self, session: Any, items: Sequence[Any], *rest: Any) -> None:
+            committed = [item for item in items if isinstance(item, CommittedItem)]
+            super().__init__(session, [item for item in items if item not in committed], *rest)
+            with _apart(spent):
+                for item in committed:
+                    rows = 0
+                    for bucket, block in ScanTask(1)(item):
+                        self.kept[bucket].append(block)
+                        rows += pa.ipc.open_stream(block.data).read_all().num_rows
+                    spent.key_rows += rows
+                    spent.key_columns |= set(item.needs.columns(item.catalog.type_of(item.table.table_key)))
+
+        def findings(self, touched: Iterable[str]) -> list[Any]:
+            with _apart(spent):
+                return super().findings(touched)
+
+    with pytest.MonkeyPatch.context() as patch, lance_counts() as counts:
+        patch.setattr(load, "run_tasks", in_process.run_tasks)
+        patch.setattr(load, "KeyedScan", Scan)
+        began = time.process_time()
+        load.pipeline_load(graph, str(source), mode="append", spark=in_process.SESSION)
+        spent.processor_seconds = time.process_time() - began - spent.key_seconds
+    spent.reads = _reads(counts) - spent.key_reads
+    return spent
+
+
+@contextmanager
+def _apart(spent: SpentOnLoad) -> Iterator[None]:
+    began = time.process_time()
+    with lance_counts() as counts:
+        yield
+    spent.key_seconds += time.process_time() - began
+    spent.key_reads += _reads(counts)

@@ -92,6 +92,8 @@ def _check_rows(
             seen[each.storage].append(each)
         else:
             raised.append(each)
+    for parts in seen.values():
+        parts.sort(key=lambda part: part.fragment_ids)
     unread = {storage for storage, parts in seen.items() if any(part.unreadable is not None for part in parts)}
     _report_rows(found, plan, seen)
     _report_suspicions(spark, progress, found, plan, [each for each in gathered(raised) if not _needs(each, unread)])

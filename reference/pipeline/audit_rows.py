@@ -96,9 +96,13 @@ class Look:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a task says of its piece: how many rows it has and what they break, or why it could not be read."""
+    """What a task says of its piece: how many rows it has and what they break, or why it could not be read.
+
+    Answers come in no order; by their fragments they are put into that of the table.
+    """
 
     storage: Storage
+    fragment_ids: tuple[int, ...]
     rows: int = 0
     problems: tuple[Problem, ...] = ()
     unreadable: str | None = None
@@ -125,16 +129,16 @@ class Suspects:
 
 def look(task: Look) -> Iterator[tuple[int, Seen | Hashed]]:
     """Look at a piece; what is seen goes to the bucket after the last, which the driver reads."""
-    storage = task.piece.storage
+    storage, fragments = task.piece.storage, task.piece.fragment_ids
     try:
         rows = task.piece.read()
         problems = tuple(row_problems(task.owner, rows))
     except READ_ERRORS as error:
-        yield task.buckets, Seen(storage, unreadable=f"{error}" or type(error).__name__)
+        yield task.buckets, Seen(storage, fragments, unreadable=f"{error}" or type(error).__name__)
         return
     for stream in task.streams:
         yield from _scattered(stream, rows, task.buckets)
-    yield task.buckets, Seen(storage, rows.num_rows, problems)
+    yield task.buckets, Seen(storage, fragments, rows.num_rows, problems)
 
 
 def _scattered(stream: Stream, rows: pa.Table, buckets: int) -> Iterator[tuple[int, Hashed]]:

@@ -7,9 +7,9 @@ number of values is looked at, and the rest is counted by hash.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,8 +31,6 @@ from reference.pipeline.audit_rows import (
     stream_hashes,
 )
 from reference.pipeline.hashing import Hashes
-
-_ROWS_KEPT_MAX: Final = 100_000
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,11 @@ def gathered(found: Iterable[Suspects]) -> list[Suspicion]:
 
 
 def look_again(task: SecondLook) -> pa.Table | None:
-    """The suspected rows of a piece: ids and the columns of the rule. None where it cannot be read any more."""
+    """What a piece holds of the suspects, by value. None where it cannot be read any more.
+
+    Rows are counted before anything is left out: a value of very many rows comes back as one row with their number, one
+    that must not come twice as at most two, and of edges without an end some.
+    """
     stream = task.suspicion.stream
     columns = list(dict.fromkeys(["id", *stream.columns]))
     try:
@@ -93,7 +95,14 @@ def look_again(task: SecondLook) -> pa.Table | None:
             whole &= rows[name].is_valid().to_numpy()
         rows = rows.filter(pa.array(whole))
     wanted = np.isin(stream_hashes(stream, rows), task.suspicion.hashes)
-    return rows.filter(pa.array(wanted)).slice(0, _ROWS_KEPT_MAX)
+    rows = rows.filter(pa.array(wanted))
+    if isinstance(task.suspicion.rule, Dangling):
+        return rows.slice(0, SAMPLES_MAX)
+    counted = rows.group_by(list(stream.columns), use_threads=False).aggregate([([], "count_all")])
+    if isinstance(task.suspicion.rule, OutOfBounds):
+        return counted
+    times = np.minimum(counted["count_all"].to_numpy(), 2)
+    return counted.select(list(stream.columns)).take(np.repeat(np.arange(counted.num_rows), times))
 
 
 def report(
@@ -128,7 +137,12 @@ def _report_twice(found: Findings, suspicion: Suspicion, where: str, table: pa.T
 def _report_bounds(
     found: Findings, suspicion: Suspicion, rule: OutOfBounds, owner: TableType, where: str, table: pa.Table
 ) -> None:
-    counts: Mapping[Any, int] = Counter(table[suspicion.stream.columns[0]].drop_null().to_pylist())
+    counts: Counter[Any] = Counter()
+    for source, count in zip(
+        table[suspicion.stream.columns[0]].to_pylist(), table["count_all"].to_pylist(), strict=True
+    ):
+        if source is not None:
+            counts[source] += count
     most = float("inf") if rule.maximum is None else rule.maximum
     wrong = [(source, count) for source, count in counts.items() if not rule.minimum <= count <= most]
     if wrong:

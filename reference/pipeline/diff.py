@@ -24,7 +24,7 @@ from reference.operations.reading import open_entry
 from reference.pipeline.diff_rows import OPS, Example, Pairs, Part, Shared, Side, compare, read_part
 from reference.pipeline.exchange import exchange
 from reference.pipeline.pinned import PinnedGraph, PinnedTable, pin_snapshot
-from reference.pipeline.scans import ROW_UPDATED_AT, TASK_ROWS, Piece, blob_names, chosen_fragments, pieces
+from reference.pipeline.scans import ROW_UPDATED_AT, TASK_ROWS, Share, blob_names, chosen_fragments, shares
 from reference.pipeline.tasks import Progress, run_tasks
 
 if TYPE_CHECKING:
@@ -144,19 +144,19 @@ def _foreign_versions(
     spark: SparkSession, sides: _Sides, parts: Sequence[Part | Pairs], progress: Progress | None
 ) -> dict[str, frozenset[int]]:
     """For tables with blobs, the versions that another engine wrote: it spells a null blob like an empty one."""
-    asked = [piece for part in parts for piece in part.pieces.values() if sides.blobs(piece.table)]
+    asked = [share for part in parts for share in part.shares.values() if sides.blobs(share.table)]
     answers = run_tasks(spark, "who wrote the blobs", asked, _written_at, progress=progress)
     found: dict[str, set[int]] = {}
-    for piece, versions in zip(asked, answers, strict=True):
-        table = piece.table
+    for share, versions in zip(asked, answers, strict=True):
+        table = share.table
         ours = sides.graph.store.tables.is_ours
         foreign = {version for version in versions if not ours(table.path, table.branch, version)}
         found.setdefault(table.table_key, set()).update(foreign)
     return {key: frozenset(versions) for key, versions in found.items()}
 
 
-def _written_at(piece: Piece) -> frozenset[int]:
-    return frozenset(pc.unique(piece.read([ROW_UPDATED_AT])[ROW_UPDATED_AT]).to_pylist())
+def _written_at(share: Share) -> frozenset[int]:
+    return frozenset(pc.unique(share.read([ROW_UPDATED_AT])[ROW_UPDATED_AT]).to_pylist())
 
 
 @dataclass
@@ -182,28 +182,28 @@ class _Sides:
             ids_only = older is None or newer is None
             for side in Side:
                 if key in self.pinned[side].tables:
-                    yield from (Part(side, piece, ids_only=ids_only) for piece in pieces(self.pinned[side], key))
+                    yield from (Part(side, share, ids_only=ids_only) for share in shares(self.pinned[side], key))
             return
         fragments = {side: self._fragments(side, key) for side in Side}
         for side, other in ((Side.OLDER, Side.NEWER), (Side.NEWER, Side.OLDER)):
             alone = sorted(number for data, (number, _) in fragments[side].items() if data not in fragments[other])
-            for piece in self._pieces(side, key, alone, TASK_ROWS):
-                yield Part(side, piece, in_one_history=True)
+            for share in self._shares(side, key, alone, TASK_ROWS):
+                yield Part(side, share, in_one_history=True)
         before, after = fragments[Side.OLDER], fragments[Side.NEWER]
         paired = [data for data in before if data in after and before[data][1] != after[data][1]]
-        older_pieces, newer_pieces = (
-            self._pieces(side, key, [fragments[side][data][0] for data in paired], PAIRED_ROWS) for side in Side
+        older_shares, newer_shares = (
+            self._shares(side, key, [fragments[side][data][0] for data in paired], PAIRED_ROWS) for side in Side
         )
-        yield from (Pairs(one, other) for one, other in zip(older_pieces, newer_pieces, strict=True))
+        yield from (Pairs(one, other) for one, other in zip(older_shares, newer_shares, strict=True))
 
-    def _pieces(self, side: Side, key: str, numbers: Sequence[int], rows: int) -> list[Piece]:
+    def _shares(self, side: Side, key: str, numbers: Sequence[int], rows: int) -> list[Share]:
         """Some fragments of a table, as many at once as have about so many rows in the older state."""
         pinned = self.pinned[side]
         size = self.pinned[Side.OLDER].tables[key]
         at_once = max(1, rows * len(size.fragment_ids) // max(1, size.row_count))
         starts = range(0, len(numbers), at_once)
         table = pinned.tables[key]
-        return [Piece(table, tuple(numbers[start : start + at_once]), pinned.storage_options) for start in starts]
+        return [Share(table, tuple(numbers[start : start + at_once]), pinned.storage_options) for start in starts]
 
     def _fragments(self, side: Side, key: str) -> dict[str, tuple[int, str]]:
         """The fragments of a table by the files that hold their rows, each with its number and its deletions."""
@@ -258,5 +258,5 @@ def _rows(part: Part | Pairs) -> int:
     """About how many rows a part sends; of paired fragments few have changed."""
     if isinstance(part, Pairs):
         return 0
-    piece = part.piece
-    return piece.table.row_count * len(piece.fragment_ids) // max(1, len(piece.table.fragment_ids))
+    share = part.share
+    return share.table.row_count * len(share.fragment_ids) // max(1, len(share.table.fragment_ids))

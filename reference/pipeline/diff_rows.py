@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reference.pipeline.hashing import Hashes, column_hashes, row_hashes
-from reference.pipeline.scans import ROW_UPDATED_AT, Piece, blob_contents, blob_names, chosen_fragments
+from reference.pipeline.scans import ROW_UPDATED_AT, Share, blob_contents, blob_names, chosen_fragments
 
 OPS: Final = ("insert", "update", "delete")
 # Of a fragment that lost more than this share of its rows, all are read and most are dropped: that is faster then.
@@ -43,24 +43,24 @@ class Part:
     """Fragments that only one side has."""
 
     side: Side
-    piece: Piece
+    share: Share
     ids_only: bool = False
     in_one_history: bool = False
 
     @property
-    def pieces(self) -> dict[Side, Piece]:
-        return {self.side: self.piece}
+    def shares(self) -> dict[Side, Share]:
+        return {self.side: self.share}
 
 
 @dataclass(frozen=True)
 class Pairs:
     """Fragments that both sides have, number by number, in the same files and with other rows deleted."""
 
-    older: Piece
-    newer: Piece
+    older: Share
+    newer: Share
 
     @property
-    def pieces(self) -> dict[Side, Piece]:
+    def shares(self) -> dict[Side, Share]:
         return {Side.OLDER: self.older, Side.NEWER: self.newer}
 
 
@@ -110,12 +110,12 @@ def read_part(shared: Shared, part: Part | Pairs) -> Iterator[tuple[int, Sent]]:
     """The rows of a part that may differ, each to the bucket of its id."""
     from reference.storage.tables import translated
 
-    for side, piece in part.pieces.items():
-        key = piece.table.table_key
+    for side, share in part.shares.items():
+        key = share.table.table_key
         with translated(f"the rows of {key}"):
-            handle = piece.open()
+            handle = share.open()
             if isinstance(part, Part):
-                rows, places = _all_rows(handle, piece, _columns(handle, part), ids_only=part.ids_only)
+                rows, places = _all_rows(handle, share, _columns(handle, part), ids_only=part.ids_only)
             else:
                 rows, places = _rows_of_one_side(handle, part, side)
             if rows.num_rows:
@@ -165,11 +165,11 @@ def _columns(handle: Any, part: Part) -> list[str]:
     return [*handle.schema.names, *([ROW_UPDATED_AT] if needs_versions else [])]
 
 
-def _all_rows(handle: Any, piece: Piece, columns: list[str], *, ids_only: bool) -> tuple[pa.Table, Places]:
+def _all_rows(handle: Any, share: Share, columns: list[str], *, ids_only: bool) -> tuple[pa.Table, Places]:
     with_row_id = not ids_only and bool(blob_names(handle))
     tables, places = [], []
-    for number in piece.fragment_ids:
-        tables.append(piece.of(number).read(columns, handle=handle, with_row_id=with_row_id))
+    for number in share.fragment_ids:
+        tables.append(share.of(number).read(columns, handle=handle, with_row_id=with_row_id))
         places.append(_place(number, np.arange(tables[-1].num_rows, dtype=np.uint64)))
     return pa.concat_tables(tables), np.concatenate(places)
 
@@ -197,7 +197,7 @@ def _rows_of_one_side(handle: Any, pairs: Pairs, side: Side) -> tuple[pa.Table, 
     return pa.concat_tables(tables), np.concatenate(places)
 
 
-def _positions(mine: Piece, handle: Any, other: Piece, there: Any) -> npt.NDArray[np.int64]:
+def _positions(mine: Share, handle: Any, other: Share, there: Any) -> npt.NDArray[np.int64]:
     """Which of the live rows of a fragment the other side has deleted."""
     (here,), (beyond,) = chosen_fragments(handle, mine.fragment_ids), chosen_fragments(there, other.fragment_ids)
     if not beyond.num_deletions:
@@ -208,9 +208,9 @@ def _positions(mine: Piece, handle: Any, other: Piece, there: Any) -> npt.NDArra
     return np.flatnonzero(deleted[offsets])
 
 
-def _offsets(piece: Piece, handle: Any) -> npt.NDArray[np.uint32]:
+def _offsets(share: Share, handle: Any) -> npt.NDArray[np.uint32]:
     """Where the live rows of a fragment are in its files."""
-    addresses = piece.scanner(handle, [], with_row_address=True).to_table()["_rowaddr"].to_numpy()
+    addresses = share.scanner(handle, [], with_row_address=True).to_table()["_rowaddr"].to_numpy()
     offsets: npt.NDArray[np.uint32] = (addresses.astype(np.uint64) & np.uint64(0xFFFFFFFF)).astype(np.uint32)
     return offsets
 

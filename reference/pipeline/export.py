@@ -1,31 +1,30 @@
 """export: a snapshot as files, sorted by id, written by as many tasks as there are parts.
 
 As JSON lines it is the engine's own export cut into parts: `cat OUT/part-*.jsonl` gives the same bytes [EXP-01,
-EXP-02]. As Parquet it is a directory that `load` takes, as `generate` writes it. Ids are sampled, tables are cut into
-ranges of ids of about equal size, and rows go to the task of their range as Arrow bytes. Blobs stay where they are
-until the task that writes them reads them.
+EXP-02]. As Parquet it is a directory that `load` takes, as `generate` writes it. `export_plan` says which rows have to
+meet: those of most parts lie together, and the task that reads them writes the file. Others go to the task of their
+part as Arrow bytes. Blobs stay where they are until the task that writes them reads them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from reference.errors import BadRequest
 from reference.format.export_lines import export_lines
 from reference.format.values import blob_column
 from reference.pipeline.exchange import exchange
-from reference.pipeline.id_order import prefixes, ranges_of
+from reference.pipeline.export_plan import Extent, Group, Look, groups, is_little, look, look_here, sample_step, whole
+from reference.pipeline.id_order import cut_places, sorted_by_id
 from reference.pipeline.outputs import Output
-from reference.pipeline.parquet_tables import as_records, record_schema, write_parquet
+from reference.pipeline.parquet_tables import as_records, parquet_writer, record_schema
 from reference.pipeline.pinned import PinnedGraph, PinnedTable, open_pinned
-from reference.pipeline.scans import ROW_ID, ROW_UPDATED_AT, Piece, blob_contents, blob_names, chosen_fragments, pieces
+from reference.pipeline.scans import ROW_UPDATED_AT, Share, blob_contents, blob_names, shares
 from reference.pipeline.tasks import Progress, run_tasks
 from reference.schema.types import Catalog, EdgeType
 
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 Format = Literal["jsonl", "parquet"]
 FORMATS: Final = ("jsonl", "parquet")
 PART_ROWS: Final = 500_000
-# Ids that are looked at for each part: so that no part is far larger than another.
-_SAMPLES_PER_PART: Final = 64
 _WRITTEN_AT_ONCE: Final = 16_384
 
 
@@ -64,35 +61,58 @@ class Exported:
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A range of the ids of a table, to become one file."""
+class _Source:
+    """A table that is exported: the columns that are read, which of them are blobs, and who else wrote blobs."""
 
     table: PinnedTable
-    name: str
     columns: tuple[str, ...]
     blobs: tuple[str, ...]
     foreign_versions: frozenset[int] = frozenset()
 
+    def read(self, share: Share) -> pa.Table:
+        return share.read(self.columns, with_row_id=bool(self.blobs))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A range of the ids of a table, to become one file."""
+
+    source: _Source
+    name: str
+
 
 @dataclass(frozen=True)
 class _Plan:
-    """Everything that the tasks of an export share."""
+    """Everything that the tasks of an export share. `exchanged` are the numbers of the parts that rows travel for."""
 
     format: Format
     output: Output
     catalog: Catalog
     parts: tuple[_Part, ...]
+    exchanged: tuple[int, ...]
     storage_options: Mapping[str, str] = field(repr=False)
 
 
 @dataclass(frozen=True)
-class _Cut:
-    """A piece of a table, the ids at which its table is cut, and the number of the table's first part."""
+class _Work:
+    """Rows for one task: the ids at which they are cut, and the part that the first of them belong to.
 
-    piece: Piece
-    columns: tuple[str, ...]
-    points: tuple[bytes, ...]
+    Without points they are all rows of that part, and the task writes it.
+    """
+
+    share: Share
+    rows: int
     first_part: int
+    points: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A file: the number of its part, and how many rows and bytes it has."""
+
+    part: int
+    rows: int
+    bytes: int
 
 
 def export(
@@ -111,92 +131,103 @@ def export(
         raise BadRequest(f"'{format}' is not a format", code="unknown_format", hint=f"one of {', '.join(FORMATS)}")
     output = Output.at(uri, env)
     output.refuse_unless_empty()
-    keys = [key for key, table in pinned.tables.items() if table.row_count]
-    asked = [_Asked(piece, part_rows) for key in keys for piece in pieces(pinned, key)]
-    answers = run_tasks(spark, "sampling ids", asked, _sample, progress=progress)
-    plan, cuts = _planned(graph, pinned, keys, asked, answers, output, format, part_rows)
-    written = exchange(
-        spark,
-        f"writing {format}",
-        cuts,
-        _scatter,
-        partial(_gather, plan),
-        buckets=len(plan.parts),
-        progress=progress,
-    )
+    sources = _sources(spark, graph, pinned, part_rows, progress)
+    plan, work = _planned(pinned, sources, output, format)
+    written = [*_written_here(plan, work), *_written_by_tasks(spark, plan, work, progress)]
     if format == "parquet":
         output.write("schema.pg", graph.store.schema.current().source.encode())
     rows = dict.fromkeys(pinned.tables, 0)
-    for part, (count, _) in zip(plan.parts, written, strict=True):
-        rows[part.table.table_key] += count
+    for each in written:
+        rows[plan.parts[each.part].source.table.table_key] += each.rows
     names = tuple(part.name for part in plan.parts)
-    return Exported(output.uri, format, rows, names, sum(size for _, size in written))
+    return Exported(output.uri, format, rows, names, sum(each.bytes for each in written))
 
 
-# -- sampling ----------------------------------------------------------------------------------------------------------
+def _written_here(plan: _Plan, work: Sequence[_Work]) -> list[_Written]:
+    """Parts without rows, which no task is needed for."""
+    asked = {each.first_part for each in work} | set(plan.exchanged)
+    return [_write(plan, number, None) for number in range(len(plan.parts)) if number not in asked]
 
 
-@dataclass(frozen=True)
-class _Asked:
-    piece: Piece
-    part_rows: int
+def _written_by_tasks(
+    spark: SparkSession, plan: _Plan, work: Sequence[_Work], progress: Progress | None
+) -> Iterator[_Written]:
+    """All other parts, in one job: rows that travel and rows that do not, whatever takes longest first."""
+    stage = f"writing {plan.format}"
+    work = sorted(work, key=lambda each: -each.rows)
+    if not plan.exchanged:
+        yield from run_tasks(spark, stage, work, partial(_write_directly, plan), progress=progress)
+        return
+    buckets = len(plan.exchanged) + 1
+    gather = partial(_gather, plan)
+    for found in exchange(spark, stage, work, partial(_scatter, plan), gather, buckets=buckets, progress=progress):
+        yield from found
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """Some ids of a piece, evenly spaced over its rows, cut to their first bytes; and who wrote its blobs, if any."""
-
-    prefixes: tuple[bytes, ...]
-    columns: tuple[str, ...]
-    blobs: tuple[str, ...]
-    versions: frozenset[int]
+# -- planning ----------------------------------------------------------------------------------------------------------
 
 
-def _sample(asked: _Asked) -> _Answer:
-    from reference.storage.tables import translated
-
-    piece = asked.piece
-    handle = piece.open()
-    found: list[bytes] = []
-    with translated(f"the ids of {piece.table.table_key}"):
-        if piece.table.row_count > asked.part_rows:
-            step = max(1, asked.part_rows // _SAMPLES_PER_PART)
-            for fragment in chosen_fragments(handle, piece.fragment_ids):
-                places = list(range(step // 2, fragment.count_rows(), step))
-                ids = fragment.take(places, columns=["id"]).column("id") if places else pa.array([], pa.string())
-                found += prefixes(ids).tolist()
-        blobs = blob_names(handle)
-        versions = piece.read([ROW_UPDATED_AT], handle=handle)[ROW_UPDATED_AT] if blobs else pa.array([], pa.uint64())
-    return _Answer(tuple(found), tuple(handle.schema.names), tuple(blobs), frozenset(pc.unique(versions).to_pylist()))
+def _sources(
+    spark: SparkSession, graph: Graph, pinned: PinnedGraph, part_rows: int, progress: Progress | None
+) -> dict[str, tuple[_Source, list[Group]]]:
+    """Every table with rows, and the groups of rows that it is written in."""
+    tables = {key: table for key, table in pinned.tables.items() if table.row_count}
+    handles = {key: open_pinned(table, pinned.storage_options) for key, table in tables.items()}
+    blobs = {key: tuple(blob_names(handle)) for key, handle in handles.items()}
+    for key, handle in handles.items():
+        _refuse_other_columns(pinned.catalog, key, handle.schema.names)
+    looks = [
+        Look(share, sample_step(part_rows), with_versions=bool(blobs[key]))
+        for key, table in tables.items()
+        if blobs[key] or table.row_count > part_rows
+        for share in shares(pinned, key)
+    ]
+    found = (
+        look_here(looks, handles)
+        if is_little(looks)
+        else run_tasks(spark, "looking at ids", looks, look, progress=progress)
+    )
+    extents: dict[str, list[Extent]] = {}
+    for task, answer in zip(looks, found, strict=True):
+        extents.setdefault(task.share.table.table_key, []).extend(answer)
+    planned = {}
+    for key, table in tables.items():
+        known = extents.get(key, [])
+        versions = frozenset[int]().union(*(each.versions for each in known))
+        foreign = frozenset(each for each in versions if not graph.store.tables.is_ours(table.path, table.branch, each))
+        columns = (*handles[key].schema.names, *((ROW_UPDATED_AT,) if blobs[key] else ()))
+        is_one = table.row_count <= part_rows
+        options = pinned.storage_options
+        rows = [whole(table, options)] if is_one else list(groups(table, options, known, part_rows))
+        planned[key] = (_Source(table, columns, blobs[key], foreign), rows)
+    return planned
 
 
 def _planned(
-    graph: Graph,
-    pinned: PinnedGraph,
-    keys: Sequence[str],
-    asked: Sequence[_Asked],
-    answers: Sequence[_Answer],
-    output: Output,
-    format: Format,
-    part_rows: int,
-) -> tuple[_Plan, list[_Cut]]:
+    pinned: PinnedGraph, sources: Mapping[str, tuple[_Source, list[Group]]], output: Output, format: Format
+) -> tuple[_Plan, list[_Work]]:
     parts: list[_Part] = []
-    cuts: list[_Cut] = []
-    for key in keys:
-        mine = [(each.piece, answer) for each, answer in zip(asked, answers, strict=True) if _key(each) == key]
-        table = pinned.tables[key]
-        _refuse_other_columns(pinned.catalog, key, mine[0][1].columns)
-        points = _points(sorted(each for _, answer in mine for each in answer.prefixes), table.row_count, part_rows)
-        first = mine[0][1]
-        versions = frozenset[int]().union(*(answer.versions for _, answer in mine))
-        foreign = frozenset(
-            version for version in versions if not graph.store.tables.is_ours(table.path, table.branch, version)
-        )
-        cuts += [_Cut(piece, _read_columns(first), points, len(parts)) for piece, _ in mine]
-        base = _Part(table, "", first.columns, first.blobs, foreign)
-        for number in range(len(points) + 1):
-            parts.append(replace(base, name=_file_name(key, number, len(parts), format)))
-    return _Plan(format, output, pinned.catalog, tuple(parts), pinned.storage_options), cuts
+    exchanged: list[int] = []
+    work: list[_Work] = []
+    for key, table in pinned.tables.items():
+        source, found = sources.get(key, (_Source(table, (), ()), []))
+        number = 0
+        for group in found:
+            first = len(parts)
+            work += [_Work(share, group.rows // len(group.shares), first, group.points) for share in group.shares]
+            for _ in range(len(group.points) + 1):
+                parts.append(_Part(source, _file_name(key, number, len(parts), format)))
+                number += 1
+            if group.points:
+                exchanged += range(first, len(parts))
+        if not found and format == "parquet":
+            # A table without rows has a file as well: a directory without any holds no graph.
+            parts.append(_Part(source, _file_name(key, 0, len(parts), format)))
+    if not parts:
+        parts = [_Part(_Source(table, (), ()), _file_name(key, 0, 0, format)) for key, table in pinned.tables.items()][
+            :1
+        ]
+    return _Plan(format, output, pinned.catalog, tuple(parts), tuple(exchanged), pinned.storage_options), work
 
 
 def _refuse_other_columns(catalog: Catalog, table_key: str, columns: Sequence[str]) -> None:
@@ -210,21 +241,6 @@ def _refuse_other_columns(catalog: Catalog, table_key: str, columns: Sequence[st
         )
 
 
-def _key(asked: _Asked) -> str:
-    return asked.piece.table.table_key
-
-
-def _points(sample: Sequence[bytes], rows: int, part_rows: int) -> tuple[bytes, ...]:
-    """Where a table is cut: between any two neighbours lie about as many rows. Equal points would cut nothing."""
-    parts = -(-rows // part_rows)
-    wanted = [sample[len(sample) * number // parts] for number in range(1, parts)] if sample else []
-    return tuple(dict.fromkeys(wanted))
-
-
-def _read_columns(answer: _Answer) -> tuple[str, ...]:
-    return (*answer.columns, *((ROW_UPDATED_AT,) if answer.blobs else ()))
-
-
 def _file_name(table_key: str, number: int, number_of_all: int, format: Format) -> str:
     """JSON lines are one sequence over all tables; Parquet has a directory for each."""
     if format == "jsonl":
@@ -236,18 +252,23 @@ def _file_name(table_key: str, number: int, number_of_all: int, format: Format) 
 # -- sorting and writing -----------------------------------------------------------------------------------------------
 
 
-def _scatter(cut: _Cut) -> Iterator[tuple[int, bytes]]:
-    """The rows of a piece, each to the part that its id belongs to."""
-    rows = cut.piece.read(cut.columns, with_row_id=ROW_UPDATED_AT in cut.columns)
-    if not cut.points:
-        yield cut.first_part, _packed(rows)
+def _write_directly(plan: _Plan, work: _Work) -> _Written:
+    """A part whose rows no other task has."""
+    rows = plan.parts[work.first_part].source.read(work.share)
+    return _write(plan, work.first_part, sorted_by_id(rows))
+
+
+def _scatter(plan: _Plan, work: _Work) -> Iterator[tuple[int, bytes | _Written]]:
+    """Rows for the parts that their ids belong to; in the last bucket, what was written without an exchange."""
+    if not work.points:
+        yield len(plan.exchanged), _write_directly(plan, work)
         return
-    ranges = ranges_of(rows["id"], cut.points)
-    order = np.argsort(ranges, kind="stable")
-    bounds = np.searchsorted(ranges[order], np.arange(len(cut.points) + 2))
+    rows = sorted_by_id(plan.parts[work.first_part].source.read(work.share))
+    bounds = cut_places(rows["id"], work.points)
+    first = plan.exchanged.index(work.first_part)
     for number, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
         if start < stop:
-            yield cut.first_part + number, _packed(rows.take(order[start:stop]))
+            yield first + number, _packed(rows.slice(start, stop - start))
 
 
 def _packed(rows: pa.Table) -> bytes:
@@ -257,18 +278,21 @@ def _packed(rows: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _gather(plan: _Plan, number: int, blocks: Iterable[bytes]) -> tuple[int, int]:
-    """Sort the rows of a part and write its file; how many rows and bytes it has."""
-    part = plan.parts[number]
+def _gather(plan: _Plan, bucket: int, blocks: Iterable[Any]) -> list[_Written]:
+    """Sort the rows of a part and write its file."""
+    if bucket == len(plan.exchanged):
+        return list(blocks)
     tables = [pa.ipc.open_stream(block).read_all() for block in blocks]
-    if not tables:
-        return _WRITERS[plan.format](plan, part, None)
-    rows = pa.concat_tables(tables)
-    return _WRITERS[plan.format](plan, part, rows.take(pc.sort_indices(rows["id"])))
+    return [_write(plan, plan.exchanged[bucket], sorted_by_id(pa.concat_tables(tables)) if tables else None)]
+
+
+def _write(plan: _Plan, number: int, rows: pa.Table | None) -> _Written:
+    count, size = _WRITERS[plan.format](plan, plan.parts[number], rows)
+    return _Written(number, count, size)
 
 
 def _write_lines(plan: _Plan, part: _Part, rows: pa.Table | None) -> tuple[int, int]:
-    owner = plan.catalog.type_of(part.table.table_key)
+    owner = plan.catalog.type_of(part.source.table.table_key)
     size = 0
     with plan.output.writing(part.name) as stream:
         for chunk, blobs in _chunks(plan, part, rows):
@@ -279,13 +303,16 @@ def _write_lines(plan: _Plan, part: _Part, rows: pa.Table | None) -> tuple[int, 
 
 
 def _write_parquet(plan: _Plan, part: _Part, rows: pa.Table | None) -> tuple[int, int]:
-    owner = plan.catalog.type_of(part.table.table_key)
-    schema = record_schema(plan.catalog, part.table.table_key, with_ids=isinstance(owner, EdgeType) or not owner.key)
+    key = part.source.table.table_key
+    owner = plan.catalog.type_of(key)
+    schema = record_schema(plan.catalog, key, with_ids=isinstance(owner, EdgeType) or not owner.key)
     with plan.output.writing(part.name) as stream:
-        if part.blobs and rows is not None:
-            chunks = [_with_blobs(chunk, blobs) for chunk, blobs in _chunks(plan, part, rows)]
-            rows = pa.concat_tables(chunks)
-        write_parquet(schema.empty_table() if rows is None else as_records(rows, schema), stream)
+        with parquet_writer(schema, stream) as write:
+            if part.source.blobs:
+                for chunk, blobs in _chunks(plan, part, rows):
+                    write(as_records(_with_blobs(chunk, blobs), schema))
+            elif rows is not None:
+                write(as_records(rows, schema))
         return 0 if rows is None else rows.num_rows, stream.tell()
 
 
@@ -293,18 +320,19 @@ def _chunks(plan: _Plan, part: _Part, rows: pa.Table | None) -> Iterator[tuple[p
     """The rows a few at a time, each time with the contents of their blobs."""
     if rows is None:
         return
-    handle = open_pinned(part.table, plan.storage_options)
+    source = part.source
+    handle: Any = open_pinned(source.table, plan.storage_options) if source.blobs else None
     for start in range(0, rows.num_rows, _WRITTEN_AT_ONCE):
         chunk = rows.slice(start, _WRITTEN_AT_ONCE)
-        yield chunk, {name: blob_contents(handle, chunk, name, part.foreign_versions) for name in part.blobs}
+        yield chunk, {name: blob_contents(handle, chunk, name, source.foreign_versions) for name in source.blobs}
 
 
 def _with_blobs(rows: pa.Table, blobs: Mapping[str, list[Any]]) -> pa.Table:
     for name, values in blobs.items():
-        array = blob_column(values)
+        array = blob_column(values).storage
         index = rows.schema.get_field_index(name)
         rows = rows.set_column(index, pa.field(name, array.type, rows.schema.field(index).nullable), array)
-    return rows.drop_columns([name for name in (ROW_ID, ROW_UPDATED_AT) if name in rows.column_names])
+    return rows
 
 
 _WRITERS: Final[Mapping[Format, Callable[[_Plan, _Part, pa.Table | None], tuple[int, int]]]] = {

@@ -1,20 +1,24 @@
 """Tables as Parquet files that `load` takes: what the columns are called there, and which types they have.
 
 A file of nodes has the properties, and `id` where the type has no key; a file of edges has `from`, `to`, perhaps
-`id`, and the properties. Types are those of the tables, with one exception: Parquet has no time in milliseconds that
+`id`, and the properties. Types are those of the tables, with two exceptions. Parquet has no time in milliseconds that
 Arrow calls date64, and pyarrow would write the day alone. So a DateTime is a timestamp in milliseconds there, without
-a zone, in UTC.
+a zone, in UTC. A blob is a plain struct of `data` and `uri`, of which one is null: no reader has to know Lance's type.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reference.schema.types import Catalog
 
+# As much as a load reads at once.
+ROW_GROUP_ROWS: Final = 250_000
 _ENDS = {"src": "from", "dst": "to"}
 
 
@@ -42,7 +46,17 @@ def write_parquet(rows: pa.Table, stream: Any) -> None:
     pq.write_table(rows, stream, use_compliant_nested_type=False)
 
 
+@contextmanager
+def parquet_writer(schema: pa.Schema, stream: Any) -> Iterator[Callable[[pa.Table], None]]:
+    """One file, some rows at a time. No dictionaries: most texts of a graph are ids, which do not come often enough
+    to be worth them."""
+    with pq.ParquetWriter(stream, schema, use_compliant_nested_type=False, use_dictionary=False) as writer:
+        yield lambda rows: writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
+
+
 def _file_type(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.storage_type
     if pa.types.is_date64(kind):
         return pa.timestamp("ms")
     if pa.types.is_list(kind) and pa.types.is_date64(kind.value_type):

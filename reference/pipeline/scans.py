@@ -1,6 +1,6 @@
-"""Pieces of pinned tables for tasks to read: whole fragments, a bounded number of rows at a time.
+"""Shares of pinned tables for tasks to read: fragments, a bounded number of rows at a time.
 
-A piece pickles; credentials are in no repr of it. `_rowid` is Lance's stable row id, and blobs come as descriptors
+A share pickles; credentials are in no repr of it. `_rowid` is Lance's stable row id, and blobs come as descriptors
 until `blob_contents` reads them.
 """
 
@@ -24,24 +24,25 @@ ROW_UPDATED_AT: Final = "_row_last_updated_at_version"
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Some fragments of a table at its pinned version."""
+class Share:
+    """Some fragments of a table at its pinned version, or some of the rows of one: from one place to another."""
 
     table: PinnedTable
     fragment_ids: tuple[int, ...]
     storage_options: Mapping[str, str] = field(repr=False)
+    places: tuple[int, int] | None = None
 
     def open(self) -> LanceDataset:
         return open_pinned(self.table, self.storage_options)
 
-    def of(self, fragment_id: int) -> Piece:
-        """One fragment of the piece."""
-        return Piece(self.table, (fragment_id,), self.storage_options)
+    def of(self, fragment_id: int) -> Share:
+        """One fragment of the share."""
+        return Share(self.table, (fragment_id,), self.storage_options)
 
     def read(
         self, columns: Iterable[str], *, handle: LanceDataset | None = None, with_row_id: bool = False
     ) -> pa.Table:
-        """The rows of the piece, in no order that means anything."""
+        """The rows of the share, in no order that means anything."""
         from reference.storage.tables import translated
 
         handle = handle or self.open()
@@ -57,6 +58,9 @@ class Piece:
 
     def scanner(self, handle: LanceDataset, columns: Iterable[str], **options: Any) -> Any:
         fragments = chosen_fragments(handle, self.fragment_ids)
+        if self.places is not None:
+            start, stop = self.places
+            options |= {"offset": start, "limit": stop - start}
         return handle.scanner(columns=list(columns), fragments=fragments, **options)
 
 
@@ -66,15 +70,15 @@ def chosen_fragments(handle: LanceDataset, numbers: Sequence[int]) -> list[Lance
     return [by_number[number] for number in numbers]
 
 
-def pieces(graph: PinnedGraph, table_key: str, *, rows: int = TASK_ROWS) -> list[Piece]:
-    """A table cut into pieces of about so many rows. A fragment is never cut; small ones are taken together."""
+def shares(graph: PinnedGraph, table_key: str, *, rows: int = TASK_ROWS) -> list[Share]:
+    """A table cut into shares of about so many rows. A fragment is never cut; small ones are taken together."""
     table = graph.tables[table_key]
     numbers = table.fragment_ids
     if not numbers:
         return []
     at_once = max(1, rows * len(numbers) // max(1, table.row_count))
     starts = range(0, len(numbers), at_once)
-    return [Piece(table, numbers[start : start + at_once], graph.storage_options) for start in starts]
+    return [Share(table, numbers[start : start + at_once], graph.storage_options) for start in starts]
 
 
 def blob_contents(handle: LanceDataset, rows: pa.Table, name: str, foreign_versions: frozenset[int]) -> list[BlobValue]:

@@ -47,13 +47,16 @@ _LOCAL_SETTINGS: Final = {
 
 
 def spark_session(master: str | None = None) -> SparkSession:
-    """The session of this process; `master` is where it is started if there is none yet, by default this machine."""
+    """The session of this process; `master` is where it is started if there is none yet, by default this machine.
+
+    One that runs already, somewhere else than where it is wanted, is refused: it would run there in silence.
+    """
     refuse_without_spark()
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
     if running is not None:
-        return running
+        return _at(master, running)
     # Workers would otherwise take whichever python3 is on their PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -69,6 +72,19 @@ def spark_session(master: str | None = None) -> SparkSession:
         # Lance warns of every fork. Spark forks here only to become Java.
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         session: SparkSession = builder.getOrCreate()
+    return _at(master, session)
+
+
+def _at(master: str | None, session: SparkSession) -> SparkSession:
+    """The session, if it runs where it is wanted; nobody who names no master minds where."""
+    found = str(session.sparkContext.master)
+    if master is not None and master != found:
+        raise BadRequest(
+            f"a Spark session runs at '{found}' already, not at '{master}'",
+            code="another_master",
+            details={"master": master, "running": found},
+            hint="leave the master out, or stop that session first",
+        )
     return session
 
 

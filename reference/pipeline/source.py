@@ -22,13 +22,13 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reference.errors import BadRequest
+from reference.errors import BadRequest, NotFound
 from reference.operations.reading import is_blob, quoted
 from reference.pipeline.pinned import PinnedGraph, PinnedTable, open_pinned, pin
 from reference.pipeline.session import refuse_without_spark
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMAT_NAME: Final = "omnigraph"
+OPTIONS: Final = ("branch", "columns", "commit", "table", "version")
 _BATCH_ROWS: Final = 65_536
 _OPERATORS: Final = {
     "EqualTo": "=",
@@ -111,7 +112,7 @@ class TableReader:
 
     table: PinnedTable
     columns: list[str]
-    storage_options: Mapping[str, str]
+    storage_options: Mapping[str, str] = field(repr=False)
     schema: pa.Schema
     condition: str | None = None
 
@@ -119,11 +120,12 @@ class TableReader:
     def of(cls, options: Mapping[str, str], env: Mapping[str, str] | None) -> TableReader:
         from reference.graph import Graph
 
+        _refuse_unknown(options)
         uri, key = options.get("path"), options.get("table")
         if uri is None or key is None:
             raise BadRequest("name the graph in load() and the table in option('table')", code="invalid_option")
         version = options.get("version")
-        if version is not None and not version.isdigit():
+        if version is not None and not _is_number(version):
             raise BadRequest(f"'{version}' is no manifest version", code="invalid_option")
         graph = Graph.open(uri, read_only=True, env=env)
         pinned = pin(
@@ -133,6 +135,13 @@ class TableReader:
             commit=options.get("commit"),
         )
         graph.catalog.type_of(key)
+        if key not in pinned.tables:
+            raise NotFound(
+                f"manifest version {pinned.manifest_version} has no table '{key}': the type is younger",
+                code="table_not_found",
+                details={"table_key": key, "version": pinned.manifest_version},
+                hint="name a version from after the schema change",
+            )
         table = pinned.tables[key]
         schema = open_pinned(table, pinned.storage_options).schema
         columns = [name.strip() for name in options.get("columns", "").split(",") if name.strip()] or schema.names
@@ -156,8 +165,11 @@ class TableReader:
         self.condition = " AND ".join(conditions) or None
 
     def _condition(self, each: Any) -> str | None:
+        """A filter in the filter language. None is the answer for everything that is not surely the same there."""
         kind = type(each).__name__
-        name = each.attribute[0] if len(each.attribute) == 1 else ""
+        # One that is made of others, as Not, names no column itself.
+        path: tuple[str, ...] = getattr(each, "attribute", ())
+        name = path[0] if len(path) == 1 else ""
         if name not in self.schema.names:
             return None
         column = self.schema.field(name)
@@ -191,6 +203,23 @@ class TableReader:
                 for each in self.schema
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    """An option that nobody reads is a mistake: a misspelled `version` would read today's rows."""
+    unknown = sorted(name for name in options if name.lower() not in ("path", *OPTIONS))
+    if unknown:
+        raise BadRequest(
+            f"there is no option '{unknown[0]}'",
+            code="invalid_option",
+            details={"option": unknown[0]},
+            hint=f"one of {', '.join(OPTIONS)}",
+        )
+
+
+def _is_number(text: str) -> bool:
+    """Whether it is digits that int() takes: a superscript two is a digit to Python as well."""
+    return text.isascii() and text.isdigit()
 
 
 def _frame_type(column: pa.Field) -> pa.DataType:

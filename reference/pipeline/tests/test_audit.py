@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from conformance.audit.tests.forge import Action, Forgery, copy_of, write_graph
 from conformance.audit.tests.test_forged_rows import append, person, update
 from reference.errors import BadRequest, NotFound
+from reference.graph import Graph
 from reference.pipeline import audit as audit_module
 from reference.pipeline.audit import audit
 
@@ -100,6 +102,31 @@ def test_a_sound_graph_with_branches_is_sound(spark: SparkSession, tmp_path: Pat
         where=f"object_type = 'table_version' AND table_key = 'edge:Knows' AND table_version = {head - 1}",
     )
     assert told(audit(spark, str(forgery.path))) == told(forgery.audit())
+
+
+def test_very_many_rows_of_one_value_are_counted_to_the_last(nobody: Any, tmp_path: Path) -> None:
+    """150,000 edges of one source in one piece, of which 120,000 are allowed; and an address that as many share."""
+    graph = Graph.init(
+        str(tmp_path / "graph"),
+        "node Person { name: String @key  email: String? @unique }\nedge Knows: Person -> Person @card(0..120000)\n",
+    )
+    graph.load('{"type":"Person","data":{"name":"ann"}}\n{"type":"Person","data":{"name":"bob"}}', mode="append")
+    numbers, people = np.arange(150_000).astype(str), pa.array(["ann"])
+    forgery = Forgery(tmp_path / "graph")
+    ends = people.take(pa.array(np.zeros(len(numbers), dtype=np.int64)))
+    forgery.amend("edge:Knows", appended(pa.table({"id": numbers, "src": ends, "dst": ends})))
+    emails = pa.array([*["a@x"] * 150_000, *["b@x"] * 2])
+    names = [f"p{number}" for number in range(len(emails))]
+    forgery.amend("node:Person", appended(pa.table({"id": names, "name": names, "email": emails})))
+
+    report, expected = audit(nobody, str(forgery.path)), forgery.audit()
+
+    assert {each.code for each in expected.findings} == {"cardinality", "unique"}
+    assert told(report) == told(expected)
+
+
+def appended(rows: pa.Table) -> Action:
+    return lambda table: lance.write_dataset(rows.select(table.schema.names).cast(table.schema), table, mode="append")
 
 
 def test_a_table_that_cannot_be_read_is_a_finding_and_no_crash(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reference.pipeline.hashing import Checksum, checksum, column_hashes, row_hashes
-from reference.pipeline.id_order import ranges_of
 
 TEXTS = st.lists(st.none() | st.text(max_size=40) | st.text("ab\0", min_size=250, max_size=270), max_size=30)
 
@@ -65,12 +63,3 @@ def test_a_checksum_forgets_the_order_of_rows_and_nothing_else() -> None:
     assert checksum(rows.slice(0, 1), ["id", "n"]) + checksum(rows.slice(1), ["id", "n"]) == whole
     assert whole != checksum(rows.set_column(1, "n", [[2, 1, None]]), ["id", "n"])
     assert checksum(rows.slice(0, 0), ["id"]) == Checksum()
-
-
-@given(st.lists(st.text(max_size=40), min_size=1, max_size=30), st.lists(st.text(max_size=40), max_size=4))
-def test_ranges_keep_the_order_of_ids(texts: list[str], points: list[str]) -> None:
-    ordered = sorted(texts, key=str.encode)
-    cuts = sorted({point.encode()[:32] for point in points})
-    ranges = ranges_of(pa.array(ordered, pa.string()), cuts)
-    assert np.all(np.diff(ranges) >= 0)
-    assert ranges.min() >= 0 and ranges.max() <= len(cuts)

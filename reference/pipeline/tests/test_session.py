@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -73,6 +74,17 @@ def test_tasks_answer_in_order_and_keep_the_type_of_what_they_refuse(spark: Spar
     with pytest.raises(StorageError) as failed:
         run_tasks(spark, "shouting", ["untyped"], fail)
     assert failed.value.message == "the stage 'shouting' failed: ZeroDivisionError: by zero"
+
+
+def test_a_master_that_the_running_session_is_not_at_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
+    monkeypatch.setattr(session, "refuse_without_spark", lambda: None)
+    running: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]"))
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: running)
+    assert session.spark_session("local[2]") is session.spark_session() is running
+    with pytest.raises(BadRequest) as refused:
+        session.spark_session("spark://10.0.0.1:7077")
+    assert refused.value.code == "another_master" and "local[2]" in refused.value.message
 
 
 def test_no_items_need_no_spark() -> None:
