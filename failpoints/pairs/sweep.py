@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 from rich.table import Table
@@ -21,7 +22,7 @@ from rich.table import Table
 from conformance.adapters import EngineError, Unsupported
 from conformance.judge import RequirementBroken
 from failpoints.baseline import SetupFailed
-from failpoints.gate import WRITE_VERBS
+from failpoints.gate import WRITE_VERBS, Exchange
 from failpoints.pairs.pairs import SIDES, Pair, Side, pairs_called
 from failpoints.pairs.schedule import Hold, Moment, ScheduleResult, alone, broken_before, holds_of, run
 from failpoints.pairs.stage import NoSuchMeeting, Stage, prepare
@@ -67,6 +68,17 @@ def sweep(
     )
 
 
+def distinct(holds: Sequence[Hold], requests: Sequence[Exchange]) -> list[Hold]:
+    """All holds, without those after a request whose answer the lane waited for: before its next one, the store and
+    everybody else are where they are after this one."""
+    waited_for = {
+        ordinal
+        for ordinal, (each, following) in enumerate(pairwise(requests), 1)
+        if each.ended is not None and following.started >= each.ended
+    }
+    return [hold for hold in holds if hold.when == "before" or hold.ordinal not in waited_for]
+
+
 def run_unit(bench: Bench, store: Store, unit: Unit) -> Iterator[ScheduleResult | Refused]:
     """The schedules of one unit."""
     try:
@@ -78,7 +90,8 @@ def run_unit(bench: Bench, store: Store, unit: Unit) -> Iterator[ScheduleResult 
             requests = alone(stage, unit.held)
             if not requests:
                 raise SetupFailed(PAST_THE_GATE)
-            for hold in chosen(holds_of(requests), unit.limit):
+            holds = holds_of(requests)
+            for hold in chosen(holds, unit.limit) if unit.limit is not None else distinct(holds, requests):
                 yield run(stage, unit.held, hold)
     except (SetupFailed, EngineError) as error:
         yield Refused(unit.pair.name, str(error), False)

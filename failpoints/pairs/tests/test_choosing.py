@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from failpoints.gate import Exchange
 from failpoints.pairs.pairs import PAIRS, Pair, UnknownPair, pairs_called
 from failpoints.pairs.schedule import Hold, ScheduleResult, holds_of
-from failpoints.pairs.sweep import chosen, counts_of, decisive, seldom_reached
+from failpoints.pairs.sweep import chosen, counts_of, decisive, distinct, seldom_reached
 
 
 def request(verb: str, role: str, table: str = "") -> Exchange:
@@ -58,6 +59,19 @@ def test_no_limit_and_a_large_one_take_all() -> None:
     holds = holds_of(REQUESTS)
     assert chosen(holds, None) == holds
     assert chosen(holds, len(holds)) == holds
+
+
+def test_of_two_places_with_nothing_in_between_one_is_held() -> None:
+    """After a request that was waited for, and before the next one, nobody could tell the difference."""
+    first, second, third = (request("PUT", role) for role in ("sidecar", "table data", "table version"))
+    in_turn = [first, replace(second, started=2.0, ended=3.0), replace(third, started=2.5, ended=4.0)]
+    assert places(distinct(holds_of(in_turn), in_turn)) == [
+        (1, "before"),
+        (2, "before"),
+        (2, "after"),
+        (3, "before"),
+        (3, "after"),
+    ]
 
 
 def test_a_limit_takes_writes_before_reads_and_a_third_after_the_request_and_keeps_the_order() -> None:
