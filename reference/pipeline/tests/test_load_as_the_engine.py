@@ -178,7 +178,7 @@ def both(template: Path, tmp_path: Path, text: str, mode: LoadMode, session: Any
             outcomes.append(outcome(load, graph))
         if isinstance(outcomes[-1], dict):
             assert graph.snapshot().to_json() == before, "a load that is refused changes nothing"
-    shutil.rmtree(tmp_path / "input.jsonl.rejected", ignore_errors=True)
+    shutil.rmtree(tmp_path / "_rejected-input.jsonl", ignore_errors=True)
     return outcomes[0], outcomes[1]
 
 

@@ -1,0 +1,174 @@
+"""A load beside other writers, retries, crashes and clean-ups: nothing is lost, nothing doubled, nothing left."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from failpoints.registry import armed
+from reference.errors import BadRequest, Conflict, OutcomePending
+from reference.graph import Graph
+from reference.pipeline import load as load_module
+from reference.pipeline.load import pipeline_load
+from reference.pipeline.orphans import clean_before
+from reference.pipeline.scan import PieceItem, scan_piece
+from reference.pipeline.staging import NOTES_DIR
+from reference.pipeline.tests.in_process import KeyedScan, in_process
+from reference.pipeline.tests.load_words import (
+    assert_sound,
+    data_files,
+    graph,
+    knows,
+    person,
+    referenced_files,
+    rows,
+    written,
+)
+
+__all__ = ["graph", "in_process"]
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
+    """Do something once, between the checks of a load and its commit."""
+    real = load_module._Load._commit
+    left = [action]
+
+    def commit(self: Any, snapshot: Any, verdict: Any) -> Any:
+        while left:
+            left.pop()()
+        return real(self, snapshot, verdict)
+
+    monkeypatch.setattr(load_module._Load, "_commit", commit)
+
+
+@pytest.mark.requirement("PUB-18")
+@pytest.mark.parametrize(
+    ("mode", "rival", "code"),
+    [
+        ("append", person("zoe"), None),
+        ("merge", person("ann", age=7), None),
+        ("append", person("ann"), "row_exists"),
+        ("append", person("zoe", email="a@x"), "unique_violation"),
+        ("overwrite", person("zoe"), "expected_version_mismatch"),
+    ],
+    ids=["other rows", "the same row", "the same id", "the same email", "overwrite"],
+)
+def test_a_rival_that_publishes_meanwhile_is_seen(
+    graph: Graph, tmp_path: Path, in_process: Any, monkeypatch: pytest.MonkeyPatch, mode: Any, rival: Any, code: Any
+) -> None:
+    other = Graph.open(graph.store.root.uri)
+    meanwhile(monkeypatch, lambda: other.load(json.dumps(rival), mode="merge"))
+    source = written(tmp_path / "input.jsonl", person("ann", email="a@x"), person("bob"), knows("ann", "bob"))
+    if code is None:
+        pipeline_load(graph, source, mode=mode, spark=in_process)
+        assert {"ann", "bob", rival["data"]["name"]} == set(rows(graph))
+        assert [row["email"] for row in graph.read("node:Person")][0] == "a@x"
+    else:
+        with pytest.raises((BadRequest, Conflict)) as refused:
+            pipeline_load(graph, source, mode=mode, spark=in_process)
+        assert refused.value.code == code and rows(graph) == [rival["data"]["name"]]
+    assert_sound(graph)
+    assert data_files(graph) == referenced_files(graph)
+
+
+@pytest.mark.requirement("SNP-08", "BRA-10")
+def test_a_branch_that_is_made_anew_meanwhile_gets_files_that_are_there(
+    graph: Graph, tmp_path: Path, in_process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph.branch_create("work")
+    other = Graph.open(graph.store.root.uri)
+
+    def replace_branch() -> None:
+        other.branch_delete("work")
+        other.branch_create("work")
+        other.load(json.dumps(person("zoe")), mode="append", branch="work")
+
+    meanwhile(monkeypatch, replace_branch)
+    source = written(tmp_path / "input.jsonl", person("ann"))
+    pipeline_load(graph, source, mode="append", branch="work", spark=in_process)
+    assert rows(graph, branch="work") == ["ann", "zoe"]
+    assert_sound(graph)
+
+
+@pytest.mark.requirement("VAL-09")
+def test_a_node_that_a_rival_removes_meanwhile_is_missed(
+    graph: Graph, tmp_path: Path, in_process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph.load("\n".join(map(json.dumps, [person("ann"), person("bob")])), mode="append")
+    other = Graph.open(graph.store.root.uri)
+    gone = {"op": "delete", "type": "Person", "where": {"property": "name", "op": "eq", "value": "bob"}}
+    meanwhile(monkeypatch, lambda: other.mutate([gone]))
+    with pytest.raises(BadRequest) as refused:
+        pipeline_load(graph, written(tmp_path / "in.jsonl", knows("ann", "bob")), mode="append", spark=in_process)
+    assert refused.value.code == "orphan_edge" and rows(graph, "edge:Knows") == []
+
+
+def test_the_files_of_losing_attempts_are_removed(
+    graph: Graph, tmp_path: Path, in_process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan = KeyedScan
+
+    def scan_twice(spark: Any, items: Any, *rest: Any) -> Any:
+        """Each task has a speculative copy: it writes, and its result is lost."""
+        for item in items:
+            if isinstance(item, PieceItem):
+                list(scan_piece(item))
+        return scan(spark, items, *rest)
+
+    monkeypatch.setattr(load_module, "KeyedScan", scan_twice)
+    source = written(tmp_path / "input.jsonl", person("ann"), person("bob"), knows("ann", "bob"))
+    report = pipeline_load(graph, source, mode="append", spark=in_process)
+    assert report.files_removed == 2 and rows(graph) == ["ann", "bob"]
+    assert data_files(graph) == referenced_files(graph)
+
+
+@pytest.mark.requirement("PUB-21", "REC-02")
+def test_files_of_a_commit_that_is_pending_are_kept(graph: Graph, tmp_path: Path, in_process: Any) -> None:
+    source = written(tmp_path / "input.jsonl", person("ann"), person("bob"))
+    with armed("graph_publish.before_commit_append", "error"), pytest.raises(OutcomePending):
+        pipeline_load(graph, source, mode="append", spark=in_process)
+    recovered = Graph.open(graph.store.root.uri)
+    assert rows(recovered) == ["ann", "bob"], "recovery rolls it forward, which needs its files"
+    assert_sound(recovered)
+
+
+def test_what_a_killed_driver_leaves_is_cleaned_up_once_it_is_old(
+    graph: Graph, tmp_path: Path, in_process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph.load(json.dumps(person("ann")), mode="append")
+    kept = data_files(graph)
+
+    class Killed(BaseException):
+        pass
+
+    def die(*_: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr(load_module._Load, "_commit", die)
+    with pytest.raises(Killed):
+        pipeline_load(graph, written(tmp_path / "in.jsonl", person("bob")), mode="append", spark=in_process)
+    left = data_files(graph)
+    assert len(left) == len(kept) + 1
+    now = datetime.datetime.now(datetime.UTC)
+    clean_before(graph.store, now - datetime.timedelta(hours=1), confirm=True)
+    assert data_files(graph) == left, "a file that is young may be that of a live writer"
+    preview = clean_before(graph.store, now + datetime.timedelta(seconds=5), confirm=False)
+    assert sum(each.files for each in preview) == 1 and data_files(graph) == left
+    clean_before(graph.store, now + datetime.timedelta(seconds=5), confirm=True)
+    assert data_files(graph) == kept and not list(tmp_path.rglob(NOTES_DIR))
+    assert_sound(graph)
+
+
+def test_a_load_that_was_taken_for_dead_does_not_commit_files_that_are_gone(
+    graph: Graph, tmp_path: Path, in_process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=1)
+    meanwhile(monkeypatch, lambda: clean_before(graph.store, soon, confirm=True))
+    with pytest.raises(Conflict) as refused:
+        pipeline_load(graph, written(tmp_path / "in.jsonl", person("bob")), mode="append", spark=in_process)
+    assert refused.value.code == "staged_files_removed" and rows(graph) == []
