@@ -72,14 +72,14 @@ class Place:
             options |= {"endpoint_override": host, "scheme": scheme}
         return pa.fs.S3FileSystem(**options)
 
-    def refused(self, error: Exception) -> OmniError:
+    def refused(self, error: Exception, done: str = "read") -> OmniError:
         """What a file system raised, without the keys it was given."""
         text = str(error).partition("\n")[0]
         for secret in self.settings.secrets if self.settings is not None else ():
             text = text.replace(secret, "***")
         if isinstance(error, FileNotFoundError):
             return NotFound(f"{self.uri}: {text}", code="file_unusable")
-        return StorageError(f"{self.uri} cannot be read: {text}", code="file_unusable")
+        return StorageError(f"{self.uri} cannot be {done}: {text}", code="file_unusable")
 
 
 @dataclass(frozen=True)

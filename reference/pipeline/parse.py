@@ -140,11 +140,13 @@ def _good_ones(
 def _value(text: bytes, number: int) -> Any:
     """The one value of a text. How deep a value may be nested depends on who asks, so even here one may be refused."""
     try:
-        (value,) = (value for chunk in value_chunks(text) for value in chunk)
+        values = [value for chunk in value_chunks(text) for value in chunk]
     except BadRequest as refusal:
         message = refusal.message.replace("record 1 ", f"record {number} ", 1)
         raise BadRequest(message, code=refusal.code, details={"record": number}) from None
-    return value
+    if len(values) != 1:
+        raise Internal(f"record {number} is {len(values)} records to another reader", code="records_miscounted")
+    return values[0]
 
 
 def _reject(parsed: Parsed, refusal: BadRequest, number: int) -> None:
@@ -168,6 +170,7 @@ def _owner(piece: Piece, catalog: Catalog) -> Owner:
 def _parse_rows(piece: Piece, rows: pa.Table, catalog: Catalog, most: int) -> Parsed:
     owner = _owner(piece, catalog)
     _refuse_values_in_directories(piece, owner, rows)
+    _refuse_names_of_ends(piece, owner)
     found = typed_rows(owner, catalog.arrow_schema(owner.table_key), rows)
     if found is None:
         return _typed(_row_texts(owner, rows), piece, catalog, most)
@@ -186,6 +189,18 @@ def _refuse_values_in_directories(piece: Piece, owner: Owner, rows: pa.Table) ->
             code="file_unusable",
             details={"file": piece.file.path, "property": lost[0]},
             hint="write the column into the file",
+        )
+
+
+def _refuse_names_of_ends(piece: Piece, owner: Owner) -> None:
+    """A file of edges has their ends in `from` and `to`: a property of that name cannot be told apart."""
+    ambiguous = [prop.name for prop in owner.properties if prop.name in ("from", "to")]
+    if isinstance(owner, EdgeType) and ambiguous:
+        raise BadRequest(
+            f"{owner.name} has a property '{ambiguous[0]}', which in {piece.file.path} is an end of the edge",
+            code="file_unusable",
+            details={"file": piece.file.path, "property": ambiguous[0]},
+            hint="load records: JSON, or Parquet with the columns type, edge, from, to and data",
         )
 
 

@@ -118,5 +118,5 @@ def write_quarantine(place: Place, name: str, rejections: Sequence[Rejection], f
         with system.open_output_stream(path) as file:
             file.write("".join(f"{line}\n" for line in lines).encode(errors="backslashreplace"))
     except (OSError, pa.ArrowException) as error:
-        raise place.refused(error) from None
+        raise place.refused(error, "written") from None
     return f"{place.uri}/{name}.jsonl"

@@ -296,14 +296,18 @@ class Judge:
             ):
                 by_source[source].append(position)
                 by_id.setdefault(row_id, position)
+        told = 0
         for index, violation in enumerate(violations):
             error = violation.to_error()
             if violation.row_id in by_id:
                 error.details["record"] = by_id[violation.row_id]
                 error.message = f"record {by_id[violation.row_id]}: {error.message}"
             order = (CARDINALITY, self.table_order[key], index)
-            added: list[int | None] = [*by_source.get(violation.row_id, ())]
-            for each in added or [None]:
+            added: list[int | None] = [*by_source.get(violation.row_id, ())] or [None]
+            room = max(0, self.most - told)
+            self.unseen += max(0, len(added) - room)
+            told += len(added)
+            for each in added[:room]:
                 yield Rejection.of(error, (*order, each or 0), each)
 
 

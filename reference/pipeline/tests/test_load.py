@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reference.errors import BadRequest
+from reference.errors import BadRequest, StorageError
 from reference.graph import Graph
 from reference.pipeline.inputs import Place
 from reference.pipeline.load import pipeline_load
@@ -159,6 +159,19 @@ def test_a_committed_edge_that_would_dangle_cannot_be_left_out(graph: Graph, tmp
     with pytest.raises(BadRequest) as refused:
         pipeline_load(graph, source, mode="overwrite", spark=in_process, max_rejected=100)
     assert refused.value.code == "orphan_edge" and rows(graph) == ["ann", "bob"]
+
+
+def test_a_quarantine_that_cannot_be_written_does_not_hide_what_is_wrong(
+    graph: Graph, tmp_path: Path, in_process: Any
+) -> None:
+    (tmp_path / "kept").write_text("a file where a directory should be")
+    source = written(tmp_path / "input.jsonl", person("ann"), person("bob", age=200))
+    with pytest.raises(BadRequest) as refused:
+        loaded(graph, source, in_process, tmp_path)
+    assert refused.value.code == "range_violation" and "could not be kept" in str(refused.value.hint)
+    with pytest.raises(StorageError):
+        loaded(graph, source, in_process, tmp_path, max_rejected=1)
+    assert rows(graph) == [], "what is left out must be kept somewhere"
 
 
 def test_credentials_are_in_no_repr_of_what_travels() -> None:
