@@ -194,11 +194,12 @@ class _Load:
         while True:
             scan, verdict = self._checked(snapshot, write=write)
             found = one_each([*(each for report in scan for each in report.rejected), *verdict.rejections])
+            unseen = sum(report.rejected_count - len(report.rejected) for report in scan) + verdict.unseen
             if not found:
+                assert not unseen, "where something is wrong, the first of it is told"
                 return verdict
             write = False
-            unseen = sum(report.rejected_count - len(report.rejected) for report in scan)
-            self.rejected.reject(found, unseen + verdict.unseen, self.pieces)
+            self.rejected.reject(found, unseen, self.pieces)
 
     def _checked(self, snapshot: Snapshot, *, write: bool) -> tuple[list[PieceReport], Verdict]:
         while True:

@@ -120,6 +120,24 @@ def test_values_that_all_change_hands_are_right_however_few_can_be_told(
     assert [row["email"] for row in graph.read("node:Person")][0] == "1@x"
 
 
+@pytest.mark.requirement("VAL-06")
+def test_the_one_value_that_does_not_change_hands_is_found_behind_many_that_do(
+    tmp_path: Path, in_process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rejections, "REJECTED_MAX", TOLD)
+    graph = Graph.init(str(tmp_path / "graph"), SCHEMA)
+    other = {"type": "Person", "data": {"name": "zoe", "email": "zoe@x"}}
+    graph.load("\n".join(map(json.dumps, [*emails(0), other])), mode="append")
+    taken = {"type": "Person", "data": {"name": "p39", "email": "zoe@x"}}
+    text = "\n".join(map(json.dumps, [*emails(1)[:-1], taken]))
+    (tmp_path / "input.jsonl").write_text(text)
+    with pytest.raises(BadRequest) as engine:
+        graph.load(text, mode="merge")
+    with pytest.raises(BadRequest) as pipeline:
+        pipeline_load(graph, str(tmp_path / "input.jsonl"), mode="merge", spark=in_process)
+    assert (pipeline.value.code, pipeline.value.details) == (engine.value.code, engine.value.details)
+
+
 def test_a_load_may_leave_out_more_than_is_told_of_others(
     tmp_path: Path, in_process: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
