@@ -109,9 +109,9 @@ def loaded_serially(graph: Graph, source: Path) -> SpentOnLoad:
                     spent.key_rows += rows
                     spent.key_columns |= set(item.needs.columns(item.catalog.type_of(item.table.table_key)))
 
-        def findings(self, touched: Iterable[str]) -> list[Any]:
+        def findings(self, touched: Iterable[str], most: int) -> list[Any]:
             with _apart(spent):
-                return super().findings(touched)
+                return super().findings(touched, most)
 
     with pytest.MonkeyPatch.context() as patch, lance_counts() as counts:
         patch.setattr(load, "run_tasks", in_process.run_tasks)

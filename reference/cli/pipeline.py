@@ -74,6 +74,8 @@ def _load_lines(report: LoadReport, progress: Progress) -> list[str]:
     lines += ["", f"loaded into {report.branch}: nodes {report.nodes_loaded}, edges {report.edges_loaded}"]
     if report.rejected:
         lines.append(f"left out: {report.rejected} records, in {report.quarantine}")
+    if report.left_behind is not None:
+        lines.append(f"files that are not needed may be left: {report.left_behind}; 'pipeline clean' removes them")
     return lines
 
 

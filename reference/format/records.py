@@ -38,7 +38,7 @@ CHUNK_RECORDS = 2_000
 
 _NODE_FIELDS: Final = frozenset({"type", "data"})
 _EDGE_FIELDS: Final = frozenset({"edge", "from", "to", "data"})
-_BLACK = re.compile(r"[^ \t\r\n]")
+BLACK = re.compile(r"[^ \t\r\n]")
 
 
 _ABSENT: Final = object()  # an id that is not there, which is not the same as null
@@ -89,7 +89,7 @@ def _read(data: bytes | str, catalog: Catalog) -> RecordSet:
     parts: dict[str, list[TableRecords]] = {}
     schemas = {key: catalog.arrow_schema(key) for key in catalog.table_keys()}
     count = 0
-    for chunk in _chunks(data):
+    for chunk in value_chunks(data):
         first = count + 1
         count += len(chunk)
         try:
@@ -301,7 +301,7 @@ def _doubt(what: str) -> BadRequest:
     return BadRequest(f"{what} in these records is not valid", code="invalid_record")
 
 
-def _chunks(data: bytes | str) -> Iterator[list[Any]]:
+def value_chunks(data: bytes | str) -> Iterator[list[Any]]:
     """The values of the stream, many at a time; when a value is broken, first all values before it."""
     if isinstance(data, str):
         data = data.encode(errors="surrogatepass")  # which is no UTF-8, as the reader will find
@@ -350,15 +350,15 @@ def _scanned(data: bytes, count: int) -> Iterator[list[Any]]:
         text, tail = data[: broken.start].decode(), "the text is not UTF-8"
     chunk: list[Any] = []
     position = 0
-    while (begin := _BLACK.search(text, position)) or tail:
+    while (begin := BLACK.search(text, position)) or tail:
         try:
-            value, position = _DECODER.raw_decode(text, begin.start() if begin else len(text))
+            value, position = DECODER.raw_decode(text, begin.start() if begin else len(text))
         except (ValueError, RecursionError) as broken:
             if chunk:
                 yield chunk
             cause = tail or ("it is nested too deep" if isinstance(broken, RecursionError) else str(broken))
             number = count + len(chunk) + 1
-            code = "duplicate_field" if isinstance(broken, _Twice) else "invalid_json"
+            code = "duplicate_field" if isinstance(broken, FieldTwice) else "invalid_json"
             raise _refusal(code, f"record {number} is not valid JSON: {cause}", record=number) from None
         chunk.append(value)
         if len(chunk) == CHUNK_RECORDS:
@@ -369,7 +369,7 @@ def _scanned(data: bytes, count: int) -> Iterator[list[Any]]:
         yield chunk
 
 
-class _Twice(ValueError):
+class FieldTwice(ValueError):
     """A field was given twice in one object."""
 
 
@@ -377,7 +377,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
         names = [name for name, _ in pairs]
-        raise _Twice(f"the field {values.shown(next(name for name in names if names.count(name) > 1))} is given twice")
+        raise FieldTwice(
+            f"the field {values.shown(next(name for name in names if names.count(name) > 1))} is given twice"
+        )
     return members
 
 
@@ -385,4 +387,4 @@ def _no_constant(token: str) -> Callable[..., Any]:
     raise ValueError(f"{token} is not a JSON number")
 
 
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant)
+DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant)

@@ -81,7 +81,7 @@ def commit_changes(
         try:
             works = tuple(_work(store, changes, change) for _, change in sorted(changes.tables.items()))
         except (NotFound, StorageError) as error:
-            raise _explained(store, changes, error) from None
+            raise explained(store, changes, error) from None
         reads = changes.reads(catalog)
         intent = Intent(
             kind=kind,
@@ -97,7 +97,7 @@ def commit_changes(
         return commit_graph(store, intent)
 
 
-def _explained(store: GraphStore, changes: ChangeSet, error: OmniError) -> OmniError:
+def explained(store: GraphStore, changes: ChangeSet, error: OmniError) -> OmniError:
     """Why a version cannot be built on: others moved on and cleaned up, the branch was made anew, or it is damaged."""
     now, then = store.manifests.fresh(changes.snapshot.branch).snapshot(), changes.snapshot
     moved = any(now.entries.get(key) != then.entries.get(key) for key in changes.tables)

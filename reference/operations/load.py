@@ -132,7 +132,7 @@ def _refuse_duplicate_ids(key: str, records: TableRecords) -> None:
     for index, row_id in enumerate(records.table["id"].to_pylist()):
         first = first_by_id.setdefault(row_id, index)
         if first != index:
-            raise _refusal(
+            raise id_refusal(
                 f"record {records.positions[index]}: {key} {shown(row_id)} is in record {records.positions[first]} too",
                 "unique_violation",
                 key,
@@ -150,7 +150,7 @@ def _refuse_existing_ids(store: GraphStore, snapshot: Snapshot, key: str, record
     if found.num_rows:
         row_id = found["id"][0].as_py()
         number = _number(records, row_id)
-        raise _refusal(f"record {number}: {key} {shown(row_id)} is there already", "row_exists", key, row_id, number)
+        raise id_refusal(f"record {number}: {key} {shown(row_id)} is there already", "row_exists", key, row_id, number)
 
 
 def _number(records: TableRecords, row_id: str) -> int:
@@ -167,5 +167,5 @@ def _numbered(violation: Violation, records: RecordSet) -> BadRequest:
     return error
 
 
-def _refusal(message: str, code: str, key: str, row_id: str, number: int) -> BadRequest:
+def id_refusal(message: str, code: str, key: str, row_id: str, number: int) -> BadRequest:
     return BadRequest(message, code=code, details={"table_key": key, "row_id": detail(row_id), "record": number})

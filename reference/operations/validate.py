@@ -30,8 +30,8 @@ Texts = Any  # Of Arrow: an array or a chunked array of strings.
 Owner = NodeType | EdgeType
 
 _ID = pa.schema([pa.field("id", pa.string(), nullable=False)])
-_SOURCES = _ID.append(pa.field("src", pa.string(), nullable=False))
-_ENDS = _SOURCES.append(pa.field("dst", pa.string(), nullable=False))
+SOURCES = _ID.append(pa.field("src", pa.string(), nullable=False))
+ENDS = SOURCES.append(pa.field("dst", pa.string(), nullable=False))
 
 
 @dataclass(frozen=True)
@@ -54,16 +54,16 @@ def violations(
     store: GraphStore, snapshot: Snapshot, catalog: Catalog, changes: Mapping[str, TableChange]
 ) -> Iterator[Violation]:
     """Everything that is wrong with a change set on a snapshot. The ids in a change's rows are distinct already."""
-    scope = _Scope(store, snapshot, changes)
+    scope = Scope(store, snapshot, changes)
     owners = {key: catalog.type_of(key) for key in sorted(changes)}
     for key, owner in owners.items():
-        yield from _values(owner, changes[key].rows)
+        yield from value_violations(owner, changes[key].rows)
     for key, owner in owners.items():
         yield from _unique(scope, owner, changes[key])
     yield from missing_endpoints(store, snapshot, catalog, changes)
     for key, owner in owners.items():
         if isinstance(owner, EdgeType):
-            yield from _cardinality(scope, owner, changes[key])
+            yield from cardinality_violations(scope, owner, changes[key])
 
 
 def refuse_violations(store: GraphStore, catalog: Catalog, changes: ChangeSet) -> None:
@@ -76,7 +76,7 @@ def refuse_violations(store: GraphStore, catalog: Catalog, changes: ChangeSet) -
 
 
 @dataclass(frozen=True)
-class _Scope:
+class Scope:
     """The committed state that a change set is held against."""
 
     store: GraphStore
@@ -132,7 +132,7 @@ def _is_not_in(texts: Texts, others: Texts) -> Texts:
 # -- single values: enum, range, check ----------------------------------------------------------------------------
 
 
-def _values(owner: Owner, rows: pa.Table) -> Iterator[Violation]:
+def value_violations(owner: Owner, rows: pa.Table) -> Iterator[Violation]:
     for prop in owner.properties:
         if prop.type.enum_values is not None:
             rule = f"is not one of {', '.join(prop.type.enum_values)}"
@@ -208,7 +208,7 @@ def _shown_range(limit: Range) -> str:
 # -- unique -------------------------------------------------------------------------------------------------------
 
 
-def _unique(scope: _Scope, owner: Owner, change: TableChange) -> Iterator[Violation]:
+def _unique(scope: Scope, owner: Owner, change: TableChange) -> Iterator[Violation]:
     """Two rows with one value. The key makes the id, so another row with the same key is this row [VAL-06, VAL-07]."""
     if not change.rows.num_rows:
         return
@@ -249,10 +249,10 @@ def _shared(owner: Owner, group: tuple[str, ...], rows: pa.Table, others: pa.Tab
         holder = (committed or members)[0]
         for member in members:
             if member < rows.num_rows and member != holder:
-                yield _unique_violation(owner, group, both.slice(member, 1), both["id"][holder].as_py())
+                yield unique_violation(owner, group, both.slice(member, 1), both["id"][holder].as_py())
 
 
-def _unique_violation(owner: Owner, group: tuple[str, ...], row: pa.Table, holder: str) -> Violation:
+def unique_violation(owner: Owner, group: tuple[str, ...], row: pa.Table, holder: str) -> Violation:
     row_id, *columns = (row[name].combine_chunks() for name in row.column_names)
     value = [json_values(column, name)[0] for column, name in zip(columns, group, strict=True)]
     message = (
@@ -277,7 +277,7 @@ def missing_endpoints(
 
     `only` names the tables whose committed rows are looked at: those that have moved since the last time.
     """
-    scope = _Scope(store, snapshot, changes)
+    scope = Scope(store, snapshot, changes)
     edges = [catalog.edges[name] for name in sorted(catalog.edges)]
     changed = [edge for edge in edges if edge.table_key in changes and changes[edge.table_key].rows.num_rows]
     for node in catalog.nodes.values():
@@ -294,7 +294,7 @@ def _sides(edge: EdgeType, node: NodeType) -> list[str]:
     return [side for side, end in (("src", edge.from_type), ("dst", edge.to_type)) if end == node.name]
 
 
-def _dangling(scope: _Scope, node: NodeType, edges: list[EdgeType]) -> Iterator[Violation]:
+def _dangling(scope: Scope, node: NodeType, edges: list[EdgeType]) -> Iterator[Violation]:
     ends = [(edge, side, scope.changes[edge.table_key].rows) for edge in edges for side in _sides(edge, node)]
     if not ends:
         return
@@ -303,19 +303,19 @@ def _dangling(scope: _Scope, node: NodeType, edges: list[EdgeType]) -> Iterator[
         return
     for edge, side, rows in ends:
         for row in rows.select(["id", side]).filter(pc.is_in(rows[side], value_set=absent)).to_pylist():
-            yield _orphan(edge, node, row["id"], side, row[side])
+            yield orphan_edge(edge, node, row["id"], side, row[side])
 
 
-def _stranded(scope: _Scope, node: NodeType, edge: EdgeType, gone: Texts) -> Iterator[Violation]:
+def _stranded(scope: Scope, node: NodeType, edge: EdgeType, gone: Texts) -> Iterator[Violation]:
     reported: set[str] = set()
     for side in _sides(edge, node):
-        for row in scope.standing(edge.table_key, _ENDS, side, gone).to_pylist():
+        for row in scope.standing(edge.table_key, ENDS, side, gone).to_pylist():
             if row["id"] not in reported:
                 reported.add(row["id"])
-                yield _orphan(edge, node, row["id"], side, row[side])
+                yield orphan_edge(edge, node, row["id"], side, row[side])
 
 
-def _orphan(edge: EdgeType, node: NodeType, row_id: str, side: str, end: str) -> Violation:
+def orphan_edge(edge: EdgeType, node: NodeType, row_id: str, side: str, end: str) -> Violation:
     message = f"{edge.name} {shown(row_id)}: its {side} {shown(end)} is not a {node.name}"
     details = {"type": edge.name, "side": side, "endpoint": detail(end), "node_type": node.name}
     return Violation("orphan_edge", edge.table_key, row_id, message, "orphan_edge", details)
@@ -349,14 +349,14 @@ def _pin(snapshot: Snapshot, table_key: str) -> tuple[int, str | None] | None:
 # -- cardinality --------------------------------------------------------------------------------------------------
 
 
-def _cardinality(scope: _Scope, edge: EdgeType, change: TableChange) -> Iterator[Violation]:
+def cardinality_violations(scope: Scope, edge: EdgeType, change: TableChange) -> Iterator[Violation]:
     """How many edges each source has, for the sources whose edges change. One that has none and had none is fine."""
     low, high = edge.cardinality_min, edge.cardinality_max
     if low == 0 and high is None:
         return
     sources = pc.unique(_joined([change.rows["src"], _former_sources(scope, edge, change)]))
     sources = sources.filter(_is_not_in(sources, scope.gone(f"node:{edge.from_type}")))
-    standing = scope.standing(edge.table_key, _SOURCES, "src", sources)
+    standing = scope.standing(edge.table_key, SOURCES, "src", sources)
     counted = pc.value_counts(_joined([change.rows["src"], standing["src"]]))
     counts = pa.table({"source": counted.field("values"), "count": counted.field("counts")})
     counts = counts.filter(pc.is_in(counts["source"], value_set=sources))
@@ -364,21 +364,21 @@ def _cardinality(scope: _Scope, edge: EdgeType, change: TableChange) -> Iterator
     if high is not None:
         wrong = pc.or_(wrong, pc.greater(counts["count"], high))
     for row in counts.filter(wrong).to_pylist():
-        yield _cardinality_violation(edge, row["source"], row["count"])
+        yield cardinality_violation(edge, row["source"], row["count"])
     if low:
         for source in sources.filter(_is_not_in(sources, counts["source"])).to_pylist():
-            yield _cardinality_violation(edge, source, 0)
+            yield cardinality_violation(edge, source, 0)
 
 
-def _former_sources(scope: _Scope, edge: EdgeType, change: TableChange) -> Texts:
+def _former_sources(scope: Scope, edge: EdgeType, change: TableChange) -> Texts:
     """Where the edges that are replaced or removed began."""
     if change.how == "overwrite":
-        return scope.committed(edge.table_key, _SOURCES, "id", None)["src"]
+        return scope.committed(edge.table_key, SOURCES, "id", None)["src"]
     touched = [_texts(change.deleted)] if change.how == "append" else [_texts(change.deleted), change.rows["id"]]
-    return scope.committed(edge.table_key, _SOURCES, "id", _joined(touched))["src"]
+    return scope.committed(edge.table_key, SOURCES, "id", _joined(touched))["src"]
 
 
-def _cardinality_violation(edge: EdgeType, source: str, count: int) -> Violation:
+def cardinality_violation(edge: EdgeType, source: str, count: int) -> Violation:
     most = "any number" if edge.cardinality_max is None else edge.cardinality_max
     message = f"{edge.name}: {shown(source)} has {count} edges and must have {edge.cardinality_min} to {most}"
     details = {

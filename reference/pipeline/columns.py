@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from reference.errors import BadRequest
 from reference.format import values
 from reference.schema.types import EdgeType, NodeType, Property, PropertyType
 
@@ -73,10 +74,11 @@ def _ids(
 
 def _column(prop: Property, rows: pa.Table) -> Any | None:
     if prop.name not in rows.column_names:
+        if not prop.type.nullable:
+            return None
+        is_blob = prop.type.scalar == "Blob"
         return (
-            pa.nulls(rows.num_rows, prop.type.arrow_type())
-            if prop.type.nullable and prop.type.scalar != "Blob"
-            else None
+            values.blob_column([None] * rows.num_rows) if is_blob else pa.nulls(rows.num_rows, prop.type.arrow_type())
         )
     array = _converted(prop, _whole(rows, prop.name))
     return None if array is None or (array.null_count and not prop.type.nullable) else array
@@ -86,6 +88,8 @@ def _converted(prop: Property, array: Any) -> Any | None:
     kind, target = array.type, prop.type.arrow_type()
     if prop.type.dimensions is not None and not prop.type.is_list:
         return _vector(array, target)
+    if prop.type.scalar == "Blob":
+        return _blobs(prop, array)
     if prop.type.is_list:
         if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
             return None
@@ -118,6 +122,29 @@ def _texts(array: Any) -> Any | None:
     texts = array.cast(pa.string())
     texts.validate(full=True)  # Foreign files may hold bytes that are no text.
     return texts
+
+
+def _blobs(prop: Property, array: Any) -> Any | None:
+    """Blobs as the tables have them, content or a URI, or as plain bytes."""
+    storage = array.storage if isinstance(array, pa.ExtensionArray) else array
+    kind = storage.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return values.blob_column(storage.to_pylist())
+    if not pa.types.is_struct(kind) or {field.name for field in kind} != {"data", "uri"}:
+        return None
+    data, uri = (kind.field(name).type for name in ("data", "uri"))
+    if not (pa.types.is_binary(data) or pa.types.is_large_binary(data)) or not pa.types.is_string(uri):
+        return None
+    found = [None if blob is None else (blob["data"], blob["uri"]) for blob in storage.to_pylist()]
+    if any(blob is not None and None not in blob for blob in found):
+        return None
+    for _, reference in filter(None, found):
+        if reference is not None:
+            try:
+                values.coerce(prop, reference, "")
+            except BadRequest:
+                return None
+    return values.blob_column([None if blob is None else blob[1] if blob[0] is None else blob[0] for blob in found])
 
 
 def _scalar(scalar: str, array: Any) -> Any | None:

@@ -21,6 +21,7 @@ from reference.format.values import blob_column
 from reference.pipeline.exchange import exchange
 from reference.pipeline.export_plan import Extent, Group, Look, groups, is_little, look, look_here, sample_step, whole
 from reference.pipeline.id_order import cut_places, sorted_by_id
+from reference.pipeline.keys import packed
 from reference.pipeline.outputs import Output
 from reference.pipeline.parquet_tables import as_records, parquet_writer, record_schema
 from reference.pipeline.pinned import PinnedGraph, PinnedTable, open_pinned
@@ -268,14 +269,7 @@ def _scatter(plan: _Plan, work: _Work) -> Iterator[tuple[int, bytes | _Written]]
     first = plan.exchanged.index(work.first_part)
     for number, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
         if start < stop:
-            yield first + number, _packed(rows.slice(start, stop - start))
-
-
-def _packed(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    return bytes(sink.getvalue())
+            yield first + number, packed(rows.slice(start, stop - start))
 
 
 def _gather(plan: _Plan, bucket: int, blocks: Iterable[Any]) -> list[_Written]:

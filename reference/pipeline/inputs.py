@@ -1,22 +1,23 @@
 """What a load reads: files of records, found on the driver and cut into pieces, one for each task.
 
 An input is a file, a directory or a pattern, on a disk or in an S3 bucket. JSON files hold records as `load` takes
-them; Parquet files hold the rows of one type, at `nodes/<Type>/*.parquet` and `edges/<Type>/*.parquet`, or records,
-in the columns `type`, `edge`, `from`, `to` and `data`. Records are numbered through all files in the order of their
-paths, as if the files were one. Large JSON files are cut at the ends of lines, which needs the number of records
-before each cut: lines are counted first, and a file whose lines are not records of their own is read in one piece.
+them; Parquet files hold the rows of one type, anywhere below `nodes/<Type>/` and `edges/<Type>/`, or records, in the
+columns `type`, `edge`, `from`, `to` and `data`. A file of another kind is refused: what is not read must not look as if
+it had been. Only names that begin with `_` or `.` are passed over, and the two files that `generate` writes beside its
+tables. Records are numbered through all files in the order of their paths, as if the files were one. Large JSON files
+are cut at the ends of lines, which needs the number of records before each cut: lines are counted first, and a file
+whose lines are not records of their own is read in one piece. Large row groups of Parquet files are cut as well.
 """
 
 from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet
@@ -29,8 +30,11 @@ JSON_SUFFIXES: Final = (".jsonl", ".json", ".ndjson")
 PARQUET_SUFFIX: Final = ".parquet"
 PIECE_BYTES: Final = 32 * 2**20
 PIECE_ROWS: Final = 650_000
+BATCH_ROWS: Final = 65_536
+# What `generate` leaves beside the tables that it makes.
+SCHEMA_FILE: Final = "schema.pg"
+TRUTH_FILE: Final = "truth.json"
 _PATTERN = re.compile(r"[*?\[]")
-_TYPE_NAME = re.compile(rb'"(?:type|edge)"\s*:\s*"(\w+)"')
 _RECORD_COLUMNS: Final = frozenset({"type", "edge", "from", "to", "data"})
 
 
@@ -68,30 +72,34 @@ class Place:
             options |= {"endpoint_override": host, "scheme": scheme}
         return pa.fs.S3FileSystem(**options)
 
-    def refused(self, error: Exception) -> OmniError:
+    def refused(self, error: Exception, done: str = "read") -> OmniError:
         """What a file system raised, without the keys it was given."""
         text = str(error).partition("\n")[0]
         for secret in self.settings.secrets if self.settings is not None else ():
             text = text.replace(secret, "***")
         if isinstance(error, FileNotFoundError):
             return NotFound(f"{self.uri}: {text}", code="file_unusable")
-        return StorageError(f"{self.uri} cannot be read: {text}", code="file_unusable")
+        return StorageError(f"{self.uri} cannot be {done}: {text}", code="file_unusable")
 
 
 @dataclass(frozen=True)
 class InputFile:
-    """One file. `kind` and `type_name` say whose rows a Parquet file holds."""
+    """One file. `kind` and `type_name` say whose rows a Parquet file holds, `has_ids` whether it may fix their ids, and
+    `partitions` which columns the names of its directories speak of."""
 
     path: str
     size: int
     form: Form
     kind: str = ""
     type_name: str = ""
+    has_ids: bool = True
+    partitions: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a file: bytes of a JSON file, row groups of a Parquet file. `first` is its first record's number."""
+    """A part of a file: bytes of a JSON file, row groups of a Parquet file, or with `skip` the rows of one row group
+    behind so many others. `first` is its first record's number."""
 
     file: InputFile
     start: int
@@ -101,6 +109,7 @@ class Piece:
     first: int = 1
     first_line: int = 1
     is_stream: bool = False
+    skip: int | None = None
 
 
 def find_files(place: Place) -> list[InputFile]:
@@ -114,7 +123,7 @@ def find_files(place: Place) -> list[InputFile]:
             return _known([each for each in found if wanted.fullmatch(each.path)], base)
         info = system.get_file_info(path)
         if info.type == pa.fs.FileType.File:
-            return _known([info], os.path.dirname(path))
+            return _known([info], path)  # Whoever names one file means it, whatever its name begins with.
         if info.type == pa.fs.FileType.NotFound:
             raise NotFound(f"there is no file and no directory {place.uri}", code="file_unusable")
         return _known(_below(system, path), path)
@@ -135,26 +144,53 @@ def _translated(pattern: str) -> str:
 
 
 def _known(found: Iterable[Any], base: str) -> list[InputFile]:
-    """The files that hold records. Beside folders of nodes and edges, nothing else in a directory is looked at."""
-    files = []
-    for info in found:
-        inside = info.path[len(base) :].strip("/").split("/")
-        if any(part.startswith(("_", ".")) for part in inside):
-            continue
-        parents = info.path.rsplit("/", 3)[-3:-1]
-        if info.path.endswith(PARQUET_SUFFIX):
-            is_typed = len(parents) == 2 and parents[0] in ("nodes", "edges")
-            kind, name = (parents[0][:-1], parents[1]) if is_typed else ("", "")
-            files.append(InputFile(info.path, info.size, "rows" if is_typed else "records", kind, name))
-        elif info.path.endswith(JSON_SUFFIXES):
-            files.append(InputFile(info.path, info.size, "json"))
-    typed = [file for file in files if file.form == "rows"]
+    """The files that hold records, all of them."""
+    shown = [
+        info
+        for info in found
+        if not any(part.startswith(("_", ".")) for part in info.path[len(base) :].strip("/").split("/"))
+    ]
+    typed = [file for info in shown if (file := _typed_file(info, base)) is not None]
+    files = [_untyped_file(info) for info in shown if not _is_passed_over(info, base, beside_types=bool(typed))]
     # Nodes first: then what an edge points to has the smaller number, as a person would write it.
-    ordered = sorted(typed or files, key=lambda file: (file.kind != "node", file.path))
+    ordered = sorted([*typed, *files], key=lambda file: (file.kind != "node", file.kind == "edge", file.path))
     if not ordered:
         hint = "records are in .jsonl, .json, .ndjson or .parquet files"
         raise BadRequest("the input holds no file of records", code="no_input", hint=hint)
     return ordered
+
+
+def _typed_file(info: Any, base: str) -> InputFile | None:
+    """A Parquet file below the folder of a type, which the input may contain, be, or lie in."""
+    if not info.path.endswith(PARQUET_SUFFIX):
+        return None
+    outside = base.strip("/").split("/")
+    folders = info.path.strip("/").split("/")[max(0, len(outside) - 3) : -1]
+    marks = [index for index, name in enumerate(folders[:-1]) if name in ("nodes", "edges")]
+    if not marks:
+        return None
+    kind, name, *deeper = folders[marks[-1] :]
+    partitions = frozenset(each.partition("=")[0] for each in deeper if "=" in each)
+    return InputFile(info.path, info.size, "rows", kind[:-1], name, partitions=partitions)
+
+
+def _is_passed_over(info: Any, base: str, *, beside_types: bool) -> bool:
+    name = info.path.rpartition("/")[2]
+    is_generated = name == SCHEMA_FILE or (name == TRUTH_FILE and beside_types)
+    return _typed_file(info, base) is not None or (is_generated and info.path != base)
+
+
+def _untyped_file(info: Any) -> InputFile:
+    if info.path.endswith(PARQUET_SUFFIX):
+        return InputFile(info.path, info.size, "records")
+    if info.path.endswith(JSON_SUFFIXES):
+        return InputFile(info.path, info.size, "json")
+    raise BadRequest(
+        f"{info.path} is no file of records that can be read",
+        code="file_unusable",
+        details={"file": info.path},
+        hint="records are in .jsonl, .json, .ndjson or .parquet files, not compressed; names with _ are passed over",
+    )
 
 
 def cut(place: Place, files: Sequence[InputFile]) -> list[Piece]:
@@ -168,28 +204,56 @@ def cut(place: Place, files: Sequence[InputFile]) -> list[Piece]:
             starts = range(0, max(file.size, 1), PIECE_BYTES)
             pieces += [Piece(file, start, min(start + PIECE_BYTES, file.size)) for start in starts]
         else:
-            pieces += _row_groups(file, footers[file])
+            columns, rows = footers[file]
+            pieces += _row_groups(replace(file, has_ids=file.form == "records" or "id" in columns), rows)
     return pieces
 
 
-def _footer(place: Place, file: InputFile) -> list[int]:
-    """The number of rows of each row group."""
+def _footer(place: Place, file: InputFile) -> tuple[list[str], list[int]]:
+    """The names of the columns, and the number of rows of each row group."""
     try:
         metadata = pa.parquet.read_metadata(file.path, filesystem=place.system())
+        columns = list(metadata.schema.to_arrow_schema().names)
     except (OSError, pa.ArrowException) as error:
+        raise _unreadable(place, file, error) from None
+    twice = sorted({name for name in columns if columns.count(name) > 1})
+    if twice:
         raise BadRequest(
-            f"{file.path} is no Parquet file that can be read: {str(error).partition(chr(10))[0]}", code="file_unusable"
-        ) from None
-    return [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
+            f"{file.path} has the column '{twice[0]}' more than once",
+            code="file_unusable",
+            details={"file": file.path, "column": twice[0]},
+        )
+    return columns, [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
+
+
+def _unreadable(place: Place, file: InputFile, error: Exception) -> OmniError:
+    """A store that fails may be asked again; a file that is damaged stays so."""
+    from_store = isinstance(error, OSError) and (error.errno is not None or "AWS Error" in str(error))
+    if from_store:
+        return place.refused(error)
+    cause = str(error).partition("\n")[0]
+    return BadRequest(
+        f"{file.path} is no Parquet file that can be read: {cause}",
+        code="file_unusable",
+        details={"file": file.path},
+    )
 
 
 def _row_groups(file: InputFile, rows: Sequence[int]) -> list[Piece]:
+    """Row groups together as far as they are small; one that is large in slices, each of which reads what is before
+    it and drops it."""
     pieces, start, count = [], 0, 0
     for index, size in enumerate(rows):
         if count and count + size > PIECE_ROWS:
             pieces.append(Piece(file, start, index, records=count))
             start, count = index, 0
-        count += size
+        if size > 2 * PIECE_ROWS:
+            for skip in range(0, size, PIECE_ROWS):
+                pieces.append(Piece(file, index, index + 1, records=min(PIECE_ROWS, size - skip), skip=skip))
+            start, count = index + 1, 0
+        else:
+            start = index if not count else start
+            count += size
     if count:
         pieces.append(Piece(file, start, len(rows), records=count))
     return pieces
@@ -242,28 +306,26 @@ def _line_end(file: Any, position: int, size: int) -> int:
     return size
 
 
-def named_types(data: bytes) -> frozenset[str]:
-    """Every name that may be the type of a record in some JSON: more than there are, rather than fewer."""
-    return frozenset(name.decode(errors="replace") for name in set(_TYPE_NAME.findall(data)))
-
-
-def nonblank_lines(data: bytes) -> list[bytes]:
-    return [line for line in data.split(b"\n") if line and line.strip(b" \t\r")]
-
-
-def count_lines(data: bytes) -> tuple[int, int]:
-    """How many lines of a piece are not blank, which is how many records it should have, and how many newlines."""
-    newlines = int(np.count_nonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n")))
-    return len(nonblank_lines(data)), newlines
-
-
 def read_rows(place: Place, piece: Piece) -> pa.Table:
     """The rows of a piece of a Parquet file."""
     try:
         with pa.parquet.ParquetFile(piece.file.path, filesystem=place.system()) as file:
-            return file.read_row_groups(list(range(piece.start, piece.end)))
+            if piece.skip is None:
+                return file.read_row_groups(list(range(piece.start, piece.end)))
+            return pa.Table.from_batches(_sliced(file, piece.start, piece.skip, piece.records), file.schema_arrow)
     except (OSError, pa.ArrowException) as error:
-        raise place.refused(error) from None
+        raise _unreadable(place, piece.file, error) from None
+
+
+def _sliced(file: Any, group: int, skip: int, wanted: int) -> Iterator[pa.RecordBatch]:
+    for batch in file.iter_batches(batch_size=BATCH_ROWS, row_groups=[group]):
+        if skip < batch.num_rows:
+            part = batch.slice(skip, wanted)
+            wanted -= part.num_rows
+            yield part
+        skip = max(0, skip - batch.num_rows)
+        if not wanted:
+            return
 
 
 def holds_records(columns: Iterable[str]) -> bool:

@@ -6,12 +6,15 @@ the other buckets, which Spark serves from the same shuffle. The driver gets fin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from reference.operations.changeset import HowToStage
-from reference.pipeline.buckets import Bucket, Finding
+from reference.pipeline.buckets import Bucket
+from reference.pipeline.findings import Finding
 from reference.pipeline.scan import CommittedItem, PieceItem, PieceReport, ScanTask
 from reference.pipeline.tasks import Progress, Refused, attempts_max, opened, watched
 from reference.schema.types import Catalog
@@ -48,9 +51,15 @@ class KeyedScan:
         found = [opened(each) for each in self._ask("scan the input", self._items, _second, [self._buckets])]
         return sorted(found, key=lambda report: report.index)
 
-    def findings(self, touched: Iterable[str]) -> list[Finding]:
-        """What the buckets find, when the input touches these tables."""
-        check = _Check(self._catalog, self._mode, frozenset(touched))
+    def findings(self, touched: Iterable[str], most: int) -> list[Finding]:
+        """What the buckets find, when the input touches these tables: of each rule the first, and a count."""
+        return self._check(_Check(self._catalog, self._mode, frozenset(touched), most))
+
+    def counted(self, touched: Iterable[str], most: int, former: Mapping[str, pa.Table]) -> list[Finding]:
+        """The sources with too few or too many edges, once it is known which of them lose edges."""
+        return self._check(_Check(self._catalog, self._mode, frozenset(touched), most, former))
+
+    def _check(self, check: _Check) -> list[Finding]:
         return [opened(each) for each in self._ask("check keys", self._buckets, check, list(range(self._buckets)))]
 
     def _ask(self, stage: str, tasks: int, function: Any, partitions: list[int]) -> list[Any]:
@@ -75,7 +84,10 @@ class _Check:
     catalog: Catalog
     mode: HowToStage
     touched: frozenset[str]
+    most: int
+    former: Mapping[str, pa.Table] | None = None
 
     def __call__(self, pairs: Iterator[tuple[int, Any]]) -> list[Finding | Refused]:
         blocks = [block for _, block in pairs]
-        return list(Bucket.of(self.catalog, self.mode, self.touched, blocks).findings())
+        bucket = Bucket.of(self.catalog, self.mode, self.touched, blocks, self.most)
+        return list(bucket.findings() if self.former is None else bucket.counted(self.former))

@@ -20,6 +20,7 @@ what is found different is different. Everything else is compared by value.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -53,10 +54,12 @@ class BlockKey:
 
 @dataclass(frozen=True)
 class Block:
-    """Keys of one bucket on their way, as the bytes of an Arrow stream."""
+    """Keys of one bucket on their way, as the bytes of an Arrow stream. All of them come from one piece of the input,
+    or from one fragment of a table: the `origin`, by its place among the others."""
 
     key: BlockKey
     data: bytes
+    origin: int = 0
 
 
 def unique_groups(owner: Owner) -> list[tuple[int, tuple[str, ...]]]:
@@ -88,9 +91,7 @@ def input_blocks(owner: Owner, records: TableRecords) -> Iterator[tuple[BlockKey
         known = pa.table({"value": rows["id"], "position": positions}).filter(pa.array(records.explicit))
         yield BlockKey("new", key), known
     for index, group in unique_groups(owner):
-        filled = rows.select(["id", *group]).append_column("position", positions).drop_null()
-        columns = {"value": encoded(filled, group), "position": filled["position"], "id": filled["id"]}
-        yield BlockKey("group", key, index), pa.table(columns)
+        yield BlockKey("group", key, index), _grouped(rows, group, "position", positions)
     if isinstance(owner, EdgeType):
         for side in SIDES:
             yield BlockKey("end", key, side), pa.table({"value": rows[side]})
@@ -167,9 +168,16 @@ def committed_blocks(
     if needs.sources:
         yield BlockKey("old source", key), _counted(rows["src"], order, "order")
     for index, group in unique_groups(owner) if needs.groups else []:
-        filled = rows.select(["id", *group]).append_column("order", order).drop_null()
-        columns = {"value": encoded(filled, group), "order": filled["order"], "id": filled["id"]}
-        yield BlockKey("old group", key, index), pa.table(columns)
+        yield BlockKey("old group", key, index), _grouped(rows, group, "order", order)
+
+
+def _grouped(rows: pa.Table, group: Sequence[str], place: str, places: pa.Array) -> pa.Table:
+    """The values of a unique group, of the rows that have one in each of its columns. Properties may have any name, so
+    nothing is put beside their columns."""
+    filled = functools.reduce(pc.and_, (rows[name].is_valid() for name in group))
+    chosen = rows.filter(filled)
+    columns = {"value": encoded(chosen, group), place: places.filter(array_of(filled)), "id": chosen["id"]}
+    return pa.table(columns)
 
 
 def _counted(sources: Any, places: pa.Array, name: str) -> pa.Table:
@@ -196,9 +204,17 @@ def encoded(rows: pa.Table, group: Sequence[str]) -> Any:
     return pc.binary_join_element_wise(*sized, ":")
 
 
-def split(key: BlockKey, rows: pa.Table, buckets: int) -> Iterator[tuple[int, Block]]:
+def array_of(values: Any) -> pa.Array:
+    """A column in one piece."""
+    if not isinstance(values, pa.ChunkedArray):
+        return values
+    combined = values.combine_chunks()
+    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def split(key: BlockKey, rows: pa.Table, buckets: int, origin: int = 0) -> Iterator[tuple[int, Block]]:
     """The rows of a block by bucket, each with the two hashes of its value and sorted by the first. The value itself
-    goes along only where somebody reads it."""
+    goes along only where somebody reads it. `origin` is the place of the piece, or of the fragment, among all."""
     if not rows.num_rows:
         return
     hashes, checks = column_hashes(rows["value"], 0), column_hashes(rows["value"], 1)
@@ -217,10 +233,11 @@ def split(key: BlockKey, rows: pa.Table, buckets: int) -> Iterator[tuple[int, Bl
     starts = [0, *np.searchsorted(hashes, bounds).tolist(), len(hashes)]
     for bucket, (start, end) in enumerate(itertools.pairwise(starts)):
         if end > start:
-            yield bucket, Block(key, _to_bytes(ordered.slice(start, end - start)))
+            yield bucket, Block(key, packed(ordered.slice(start, end - start)), origin)
 
 
-def _to_bytes(rows: pa.Table) -> bytes:
+def packed(rows: pa.Table) -> bytes:
+    """Rows as the bytes of an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)

@@ -13,43 +13,34 @@ what is there now, and the fragments that are written stay; an overwrite was dec
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
-import pyarrow as pa
 from ulid import ULID
 
-from reference.errors import BadRequest, CommitConflict, Conflict, ExpectedVersionMismatch, OmniError
-from reference.format.manifest import GraphCommit, TableEntry
-from reference.format.names import branch_label, branch_location, table_path
-from reference.format.records import TableRecords
+from reference.errors import BadRequest, Conflict, NotFound, OmniError, StorageError
+from reference.format.manifest import GraphCommit
+from reference.format.names import branch_label, table_path
 from reference.format.values import shown
 from reference.operations.branches import ensure_fork, refuse_internal
-from reference.operations.changeset import ChangeSet, TableChange
 from reference.operations.load import LoadMode
-from reference.pipeline.found_input import found_input
+from reference.pipeline.found_input import Guess, found_input
+from reference.pipeline.fragments import Fragments
 from reference.pipeline.inputs import Piece, Place
 from reference.pipeline.keyed_scan import KeyedScan
-from reference.pipeline.keys import committed_needs
+from reference.pipeline.keys import committed_needs, is_limited
+from reference.pipeline.load_commit import LoadCommit, only_tables
+from reference.pipeline.look_up import Fetched, FetchItem, Wanted, fetch_rows, joined
 from reference.pipeline.pinned import picklable, pin_snapshot
-from reference.pipeline.rejections import Rejection, one_each, piece_of, write_quarantine
-from reference.pipeline.scan import (
-    CommittedItem,
-    FetchItem,
-    PieceItem,
-    PieceReport,
-    TextItem,
-    Wanted,
-    fetch_rows,
-    fetch_texts,
-    write_piece,
-)
-from reference.pipeline.staging import Target, Workplace, announce, data_files, refuse_if_forgotten, settle, stage
+from reference.pipeline.rejected import Rejected, beside
+from reference.pipeline.rejections import one_each, share
+from reference.pipeline.scan import CommittedItem, PieceItem, PieceReport, write_piece
+from reference.pipeline.staging import Target, Workplace, announce, data_files, settle
 from reference.pipeline.tasks import Progress, run_tasks
-from reference.pipeline.verdict import Judge, Verdict, joined_records
-from reference.protocol.commit import _CONTENTION, Intent, TableWork, commit_graph, committing, with_retries
+from reference.pipeline.verdict import Judge, Verdict, former_sources
+from reference.protocol.commit import CONTENTION, with_retries
 from reference.protocol.manifests import Snapshot, branch_key
 from reference.protocol.recovery import heal
 from reference.schema.types import Catalog, EdgeType
@@ -62,11 +53,13 @@ if TYPE_CHECKING:
 COMMIT_ATTEMPTS_MAX = 5
 FRAGMENTS_PER_TASK = 8
 KEYS_PER_BUCKET = 2_000_000
+# How many times as much is told when nothing of what was told has decided anything.
+MORE_TOLD = 16
 
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What a load did."""
+    """What a load did. `left_behind` says why files that are not needed may still be there."""
 
     branch: str
     mode: LoadMode
@@ -77,6 +70,7 @@ class LoadReport:
     rejected: int = 0
     quarantine: str | None = None
     files_removed: int = 0
+    left_behind: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "commit": self.commit.to_json(), "tables": list(self.tables)}
@@ -102,35 +96,20 @@ def pipeline_load(
     refuse_internal(branch_label(target), "load")
     heal(store)
     env = {name: value for name, value in store.env.items() if name.startswith("AWS_")}
+    place = Place.of(source, env)
     job = _Load(
         graph=graph,
         spark=spark,
         progress=progress,
-        place=Place.of(source, env),
+        place=place,
         mode=mode,
         branch=target,
         actor=actor,
         max_rejected=max_rejected,
-        quarantine=Place.of(quarantine or _beside(source), env),
+        quarantine=Place.of(quarantine or beside(place), env),
         work=Workplace(store.root.uri, str(ULID()), mode, env),
     )
     return job.run()
-
-
-def _beside(source: str) -> str:
-    """Where rejected records go if nobody says: next to the input, and never into it."""
-    plain = source.rstrip("/")
-    for mark in "*?[":
-        plain = plain.partition(mark)[0]
-    return f"{plain.rstrip('/')}.rejected"
-
-
-@dataclass(frozen=True)
-class _Written:
-    """The fragments of one piece and table, and the records that they leave out."""
-
-    parts: tuple[str, ...]
-    excluded: tuple[int, ...]
 
 
 @dataclass
@@ -148,35 +127,65 @@ class _Load:
     quarantine: Place
     work: Workplace
     pieces: list[Piece] = field(default_factory=list)
-    guess: frozenset[str] = frozenset()
-    excluded: dict[int, Rejection] = field(default_factory=dict)
+    guess: Guess = field(default_factory=Guess)
     reports: dict[int, PieceReport] = field(default_factory=dict)
-    fragments: dict[tuple[int, str], _Written] = field(default_factory=dict)
-    kept_in: str | None = None
+    fragments: Fragments = field(default_factory=Fragments)
 
     def __post_init__(self) -> None:
         self.store = self.graph.store
         self.catalog: Catalog = self.graph.catalog
         self.shipped = picklable(self.catalog)
         self.paths = [table_path(key) for key in self.catalog.table_keys()]
+        job = self.work.job
+        self.rejected = Rejected(
+            self.max_rejected, self.quarantine, f"rejected-{job}", self.place, self.shipped, self._tasks
+        )
+        self.commit = LoadCommit(self.store, self.catalog, self.branch, self.mode, self.actor, job, self.paths[0])
 
     def run(self) -> LoadReport:
         self.pieces, self.guess = found_input(self.place, self.catalog, self._tasks)
-        snapshot = self.store.manifests.fresh(self.branch).snapshot()
         announce(self.store.objects, self.paths[:1], self.work.job)
         try:
-            verdict = self._validated(snapshot, write=True)
-            self._write_the_rest(snapshot)
-            commit = self._commit(snapshot, verdict)
+            commit = self._committed()
         except OmniError as error:
             if error.kind in ("bad_request", "not_found", "conflict"):
-                self._settle(())  # What was refused for good leaves nothing; what is pending keeps its files.
+                self._settled(())  # What was refused for good leaves nothing; what is pending keeps its files.
             raise
-        removed = self._settle(data_files(each for parts in self._by_table().values() for each in parts))
-        return self._report(commit, removed)
+        removed, failure = self._settled(
+            data_files(each for parts in self.fragments.by_table().values() for each in parts)
+        )
+        return self._report(commit, removed, failure)
 
     def _tasks(self, stage: str, items: Sequence[Any], function: Any) -> list[Any]:
         return run_tasks(self.spark, stage, items, function, progress=self.progress)
+
+    def _committed(self) -> GraphCommit:
+        """Check, write and commit, again from the start where others were faster."""
+        for attempt in range(1, COMMIT_ATTEMPTS_MAX + 1):
+            snapshot = self.store.manifests.fresh(self.branch).snapshot()
+            try:
+                verdict = self._ready(snapshot, is_first=attempt == 1)
+                return self._commit(snapshot, verdict)
+            except Conflict as error:
+                if self.mode == "overwrite" or error.code not in CONTENTION or attempt == COMMIT_ATTEMPTS_MAX:
+                    raise
+            heal(self.store)
+            if self.branch is not None:
+                self.fragments.clear()  # A fork may have been made anew, and what was written in it went with it.
+        raise AssertionError("the last attempt returns or raises")
+
+    def _ready(self, snapshot: Snapshot, *, is_first: bool) -> Verdict:
+        """Everything is checked against a snapshot, and written."""
+        try:
+            verdict = self._validated(snapshot, write=is_first)
+            self._write_the_rest(snapshot)
+        except (NotFound, StorageError) as error:
+            raise self.commit.explained(snapshot, error) from None
+        return verdict
+
+    def _commit(self, snapshot: Snapshot, verdict: Verdict) -> GraphCommit:
+        once = partial(self.commit.once, snapshot, self.fragments.by_table(), verdict.replaced)
+        return with_retries(self.store, once, strict=True)
 
     # -- scan and reject --------------------------------------------------------------------------------------------
 
@@ -185,45 +194,62 @@ class _Load:
         while True:
             scan, verdict = self._checked(snapshot, write=write)
             found = one_each([*(each for report in scan for each in report.rejected), *verdict.rejections])
+            unseen = sum(report.rejected_count - len(report.rejected) for report in scan) + verdict.unseen
             if not found:
+                assert not unseen, "where something is wrong, the first of it is told"
                 return verdict
             write = False
-            self._reject(found, sum(report.rejected_count - len(report.rejected) for report in scan))
+            self.rejected.reject(found, unseen, self.pieces)
 
     def _checked(self, snapshot: Snapshot, *, write: bool) -> tuple[list[PieceReport], Verdict]:
         while True:
-            scan = self._scan(snapshot, write=write)
+            scan, buckets = self._scan(snapshot, write=write)
             reports = scan.reports()
-            self._keep(reports)
+            self.reports = {report.index: report for report in reports}
+            self._keep_fragments(reports)
             malformed = frozenset(self.pieces[each.index].file.path for each in reports if each.is_malformed)
             if malformed:
                 again = found_input(self.place, self.catalog, self._tasks, self.pieces, malformed)
                 self.pieces, self.guess = again[0], self.guess | again[1]
                 self.fragments.clear()
                 continue
-            touched = frozenset(self._rows())
+            held = Guess(frozenset(self._rows()), frozenset(key for report in reports for key in report.fixed))
             # An overwritten table must be known as such; for the others, to have read more than is needed does no harm.
-            if touched <= self.guess and (self.mode != "overwrite" or touched == self.guess):
-                break
-            self.guess = touched
+            is_enough = held.touched <= self.guess.touched and held.fixed <= self.guess.fixed
+            if is_enough and (self.mode != "overwrite" or held.touched == self.guess.touched):
+                return reports, self._judged(snapshot, scan, buckets, held.touched)
+            self.guess = held
             write = False
-        findings = scan.findings(touched)
+
+    def _judged(self, snapshot: Snapshot, scan: KeyedScan, buckets: int, touched: frozenset[str]) -> Verdict:
         firsts: dict[str, int] = {}
-        for report in reports:
+        for report in self.reports.values():
             for key, first in report.firsts.items():
                 firsts[key] = min(first, firsts.get(key, first))
-        judge = Judge(self.store, snapshot, self.shipped, self.mode, firsts, self._fetch)
-        return reports, judge.verdict(findings)
+        most = share(buckets, self.max_rejected)
+        moves_edges = self.mode == "merge" and any(is_limited(self.catalog.type_of(key)) for key in touched)
+        while True:
+            findings = scan.findings(touched, most)
+            if moves_edges:
+                findings += scan.counted(touched, most, former_sources(findings))
+            judge = Judge(self.store, snapshot, self.shipped, self.mode, firsts, self.max_rejected, self._fetch)
+            verdict = judge.verdict(findings)
+            if not verdict.is_undecided:
+                return verdict
+            most *= MORE_TOLD
 
-    def _scan(self, snapshot: Snapshot, *, write: bool) -> KeyedScan:
-        needs = committed_needs(self.shipped, self.mode, self.guess, self.guess)
-        pinned = pin_snapshot(self.store, replace_entries(snapshot, needs), self.shipped)
+    def _scan(self, snapshot: Snapshot, *, write: bool) -> tuple[KeyedScan, int]:
+        needs = committed_needs(self.shipped, self.mode, self.guess.touched, self.guess.fixed)
+        pinned = pin_snapshot(self.store, only_tables(snapshot, needs), self.shipped)
         committed = sum(pinned.tables[key].row_count for key in needs if key in pinned.tables)
         keys = committed + sum(piece.records for piece in self.pieces)
         buckets = max(self.spark.sparkContext.defaultParallelism, keys // KEYS_PER_BUCKET + 1)
         targets = self._targets(snapshot, owned_only=True) if write else {}
+        most = share(len(self.pieces), self.max_rejected)
         items: list[PieceItem | CommittedItem] = [
-            PieceItem(index, piece, self.place, self.shipped, self.work, targets, self._excluded(piece), buckets)
+            PieceItem(
+                index, piece, self.place, self.shipped, self.work, targets, self.rejected.within(piece), buckets, most
+            )
             for index, piece in enumerate(self.pieces)
             if piece.records
         ]
@@ -234,7 +260,7 @@ class _Load:
             for start in range(0, len(table.fragment_ids), FRAGMENTS_PER_TASK):
                 some = tuple(range(start, min(start + FRAGMENTS_PER_TASK, len(table.fragment_ids))))
                 items.append(CommittedItem(table, some, self.shipped, need, buckets, pinned.storage_options))
-        return KeyedScan(self.spark, items, buckets, self.shipped, self.mode, self.progress)
+        return KeyedScan(self.spark, items, buckets, self.shipped, self.mode, self.progress), buckets
 
     def _targets(self, snapshot: Snapshot, *, owned_only: bool) -> dict[str, Target]:
         """The tables that can be written: on a branch, those that it owns already, or all once they are forked."""
@@ -244,78 +270,39 @@ class _Load:
             if entry.branch == self.branch or not owned_only
         }
 
-    def _excluded(self, piece: Piece) -> tuple[int, ...]:
-        return tuple(number for number in self.excluded if piece.first <= number < piece.first + piece.records)
-
-    def _keep(self, reports: Sequence[PieceReport]) -> None:
-        self.reports = {report.index: report for report in reports}
-        self._keep_fragments(reports)
-
     def _keep_fragments(self, reports: Sequence[PieceReport]) -> None:
-        for report in reports:
-            excluded = self._excluded(self.pieces[report.index])
-            for key, parts in report.fragments.items():
-                self.fragments[report.index, key] = _Written(parts, excluded)
+        self.fragments.keep(
+            reports, {report.index: self.rejected.within(self.pieces[report.index]) for report in reports}
+        )
 
-    def _fetch(self, wanted: Mapping[str, Wanted]) -> dict[str, TableRecords]:
+    def _fetch(self, wanted: Mapping[str, Wanted]) -> dict[str, Fetched]:
         """Some records of some tables, from all pieces that have any of these tables."""
+        asked = [index for index, report in self.reports.items() if report.rows.keys() & wanted.keys()]
+        most = share(len(asked), self.max_rejected)
+        capped = {key: each if each.most is None else replace(each, most=most) for key, each in wanted.items()}
         items = [
-            FetchItem(self.pieces[index], self.place, self.shipped, wanted, self._excluded(self.pieces[index]))
-            for index, report in self.reports.items()
-            if report.rows.keys() & wanted.keys()
+            FetchItem(self.pieces[index], self.place, self.shipped, capped, self.rejected.within(self.pieces[index]))
+            for index in asked
         ]
-        parts: dict[str, list[TableRecords]] = defaultdict(list)
+        parts: dict[str, list[Fetched]] = defaultdict(list)
         for found in self._tasks("look up records", items, fetch_rows):
-            for key, records in found.items():
-                parts[key].append(records)
-        return {key: joined_records(each) for key, each in parts.items()}
-
-    def _reject(self, found: Sequence[Rejection], unseen: int) -> None:
-        """Leave these records out, or refuse the load because of the first of them. `unseen` are beyond those."""
-        everything = [*self.excluded.values(), *found]
-        self.excluded |= {each.record: each for each in found if each.record is not None}
-        count = len(self.excluded) + unseen
-        if count > self.max_rejected or unseen or any(each.record is None for each in found):
-            self._quarantine(everything)
-            error = min(everything, key=lambda each: each.order).to_error()
-            error.hint = f"all that is rejected, {count} in number, is in {self.kept_in}"
-            raise error
-
-    def _quarantine(self, rejected: Sequence[Rejection]) -> None:
-        by_piece: dict[Piece, list[int]] = defaultdict(list)
-        for each in rejected:
-            if each.record is not None:
-                by_piece[piece_of(self.pieces, each.record)].append(each.record)
-        items = [
-            TextItem(piece, self.place, self.shipped, tuple(sorted(set(numbers))))
-            for piece, numbers in by_piece.items()
-        ]
-        found = {
-            number: each for part in self._tasks("quarantine", items, fetch_texts) for number, each in part.items()
-        }
-        self.kept_in = write_quarantine(self.quarantine, f"rejected-{self.work.job}", rejected, found)
+            for key, fetched in found.items():
+                parts[key].append(fetched)
+        return {key: joined(each) for key, each in parts.items()}
 
     # -- write ------------------------------------------------------------------------------------------------------
 
     def _write_the_rest(self, snapshot: Snapshot) -> None:
         """Fork what is touched, and write what the scan has not: forked tables, and pieces with rejected records."""
-        if self.excluded:
-            self._quarantine(list(self.excluded.values()))
+        self.rejected.keep(self.pieces)
         for key in sorted(self._rows()):
             ensure_fork(self.store, self.branch, snapshot.entry(key))
         targets = self._targets(snapshot, owned_only=False)
         items = []
         for index, report in self.reports.items():
             piece = self.pieces[index]
-            excluded = self._excluded(piece)
-            missing = {}
-            for key, rows in report.rows.items():
-                written = self.fragments.get((index, key))
-                if written is not None and (not rows or written.excluded != excluded):
-                    del self.fragments[index, key]
-                    written = None
-                if rows and written is None:
-                    missing[key] = targets[key]
+            excluded = self.rejected.within(piece)
+            missing = {key: targets[key] for key in self.fragments.missing(report, excluded)}
             if missing:
                 items.append(PieceItem(index, piece, self.place, self.shipped, self.work, missing, excluded))
         self._keep_fragments(self._tasks("write the rest", items, write_piece))
@@ -328,69 +315,17 @@ class _Load:
                 rows[key] += count
         return {key: count for key, count in rows.items() if count}
 
-    def _by_table(self) -> dict[str, list[str]]:
-        """The fragments of each table, in the order of the records."""
-        found: dict[str, list[str]] = defaultdict(list)
-        for (_, key), written in sorted(self.fragments.items(), key=lambda each: each[0]):
-            found[key] += written.parts
-        return found
+    # -- afterwards -------------------------------------------------------------------------------------------------
 
-    # -- commit -----------------------------------------------------------------------------------------------------
+    def _settled(self, kept: Iterable[str]) -> tuple[int, str | None]:
+        """Remove what is not needed; how many files, or why not. What the load came to stays what it is either way."""
+        try:
+            return settle(self.store.objects, self.paths, self.work.job, kept), None
+        except OmniError as failure:
+            return 0, failure.message
 
-    def _commit(self, snapshot: Snapshot, verdict: Verdict) -> GraphCommit:
-        for attempt in range(1, COMMIT_ATTEMPTS_MAX + 1):
-            try:
-                return with_retries(self.store, partial(self._commit_once, snapshot, verdict), strict=True)
-            except Conflict as error:
-                if self.mode == "overwrite" or error.code not in _CONTENTION or attempt == COMMIT_ATTEMPTS_MAX:
-                    raise
-            heal(self.store)
-            if self.branch is not None:
-                self.fragments.clear()  # A fork may have been made anew, and what was written in it went with it.
-            snapshot = self.store.manifests.fresh(self.branch).snapshot()
-            verdict = self._validated(snapshot, write=False)
-            self._write_the_rest(snapshot)
-        raise AssertionError("the last attempt returns or raises")
-
-    def _commit_once(self, snapshot: Snapshot, verdict: Verdict) -> GraphCommit:
-        if self.store.schema.current().catalog is not self.catalog:
-            raise Conflict("another schema was accepted while records were read", code="schema_changed", hint="retry")
-        refuse_if_forgotten(self.store.objects, self.paths[:1], self.work.job)
-        works = []
-        for key, fragments in sorted(self._by_table().items()):
-            entry, schema = snapshot.entry(key), self.catalog.arrow_schema(key)
-            self._refuse_lost_files(entry, fragments)
-            replaced = verdict.replaced.get(key)
-            staged = stage(self.store, entry, self.branch, self.mode, schema, fragments, replaced)
-            move = committing(self.store, staged, entry.path, self.branch)
-            works.append(TableWork(entry, self.branch, (move,)))
-        empty = {work.table_key: TableChange(work.table_key, pa.table({}), how=self.mode) for work in works}
-        reads = ChangeSet(snapshot, empty).reads(self.catalog)
-        intent = Intent(
-            kind="Load",
-            branch=self.branch,
-            incarnation=snapshot.incarnation,
-            actor=self.actor,
-            works=tuple(works),
-            reads=reads,
-            recheck=lambda later: _refuse_moved_reads(later, reads),
-            watch=frozenset(reads),
-        )
-        return commit_graph(self.store, intent)
-
-    def _refuse_lost_files(self, entry: TableEntry, fragments: Sequence[str]) -> None:
-        """A fork that is not placed yet may be removed by whoever finds it: Lance would commit what is gone."""
-        if self.branch is None:
-            return
-        there = set(self.store.objects.list_dir(f"{branch_location(entry.path, self.branch)}/data"))
-        if not there.issuperset(data_files(fragments)):
-            raise CommitConflict(f"the fork of '{entry.table_key}'", "it was made anew", retryable=True)
-
-    def _settle(self, kept: Any) -> int:
-        return settle(self.store.objects, self.paths, self.work.job, kept)
-
-    def _report(self, commit: GraphCommit, removed: int) -> LoadReport:
-        rows, fragments = self._rows(), self._by_table()
+    def _report(self, commit: GraphCommit, removed: int, left_behind: str | None) -> LoadReport:
+        rows, fragments = self._rows(), self.fragments.by_table()
         tables = tuple({"table": key, "rows": rows[key], "fragments": len(fragments[key])} for key in sorted(rows))
         edges = sum(count for key, count in rows.items() if isinstance(self.catalog.type_of(key), EdgeType))
         return LoadReport(
@@ -400,20 +335,8 @@ class _Load:
             edges_loaded=edges,
             commit=commit,
             tables=tables,
-            rejected=len(self.excluded),
-            quarantine=self.kept_in,
+            rejected=len(self.rejected),
+            quarantine=self.rejected.kept_in,
             files_removed=removed,
+            left_behind=left_behind,
         )
-
-
-def replace_entries(snapshot: Snapshot, keys: Any) -> Snapshot:
-    """The snapshot with only some of its tables: the others are not even opened."""
-    return replace(snapshot, entries={key: snapshot.entries[key] for key in keys if key in snapshot.entries})
-
-
-def _refuse_moved_reads(later: Snapshot, reads: Mapping[str, int]) -> None:
-    """Tables that were only looked at must be what they were: whoever moved them may have removed an endpoint."""
-    for key, version in reads.items():
-        entry = later.entries.get(key)
-        if entry is None or entry.version != version:
-            raise ExpectedVersionMismatch(key, version, 0 if entry is None else entry.version)

@@ -18,8 +18,8 @@ import pyarrow as pa
 from reference.errors import BadRequest
 from reference.pipeline.inputs import Piece, Place
 
-# More than a person reads. The rest of a piece is counted, and comes to light when these are mended.
-REJECTED_PER_PIECE_MAX: Final = 10_000
+# More than a person reads. The rest is counted, and comes to light when these are mended.
+REJECTED_MAX: Final = 10_000
 
 # The phases of the engine, in its order.
 RECORD, TWICE, EXISTS, VALUE, UNIQUE, ENDPOINT, CARDINALITY = range(7)
@@ -62,9 +62,31 @@ def one_each(rejections: Sequence[Rejection]) -> list[Rejection]:
     return sorted([*found.values(), *homeless], key=lambda each: each.order)
 
 
-def piece_of(pieces: Sequence[Piece], record: int) -> Piece:
-    """The piece that holds a record, by its number."""
-    return pieces[bisect.bisect_right([piece.first for piece in pieces if piece.records], record) - 1]
+def share(parts: int, allowed: int) -> int:
+    """How many rejected records each of some tasks tells, so that all of them together do not flood the driver: always
+    the first ones, and more than are allowed, so that what is told decides."""
+    return min(told_max(allowed), max(allowed, REJECTED_MAX // max(parts, 1)) + 1)
+
+
+def told_max(allowed: int) -> int:
+    """How many rejected records are told of one rule and one table."""
+    return max(REJECTED_MAX, allowed + 1)
+
+
+@dataclass(frozen=True)
+class PiecesByRecord:
+    """The pieces that hold records, to be found by the numbers of these."""
+
+    pieces: Sequence[Piece]
+    firsts: Sequence[int]
+
+    @classmethod
+    def of(cls, pieces: Sequence[Piece]) -> PiecesByRecord:
+        held = [piece for piece in pieces if piece.records]
+        return cls(held, [piece.first for piece in held])
+
+    def __getitem__(self, record: int) -> Piece:
+        return self.pieces[bisect.bisect_right(self.firsts, record) - 1]
 
 
 @dataclass(frozen=True)
@@ -96,5 +118,5 @@ def write_quarantine(place: Place, name: str, rejections: Sequence[Rejection], f
         with system.open_output_stream(path) as file:
             file.write("".join(f"{line}\n" for line in lines).encode(errors="backslashreplace"))
     except (OSError, pa.ArrowException) as error:
-        raise place.refused(error) from None
+        raise place.refused(error, "written") from None
     return f"{place.uri}/{name}.jsonl"

@@ -15,17 +15,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reference.errors import OmniError, StorageError
 from reference.format.records import TableRecords
-from reference.operations.validate import Violation, _values
-from reference.pipeline.buckets import Keys
-from reference.pipeline.inputs import Piece, Place, count_lines, named_types, read_json
+from reference.operations.validate import Violation, value_violations
+from reference.pipeline.inputs import Piece, Place, read_json
 from reference.pipeline.keys import Block, CommittedNeeds, committed_blocks, input_blocks, split
-from reference.pipeline.parse import parse_piece, raw_records, scan
+from reference.pipeline.lines import count_lines, may_fix_ids, named_types, stream
+from reference.pipeline.parse import parse_piece
 from reference.pipeline.pinned import PinnedTable, open_pinned
-from reference.pipeline.rejections import REJECTED_PER_PIECE_MAX, VALUE, Found, Rejection
+from reference.pipeline.rejections import REJECTED_MAX, VALUE, Rejection
 from reference.pipeline.staging import Target, Workplace
-from reference.pipeline.tasks import Refused
+from reference.pipeline.tasks import Attempt, Refused
 from reference.schema.types import Catalog, EdgeType, NodeType
 
 Owner = NodeType | EdgeType
@@ -43,11 +42,13 @@ class PieceItem:
     targets: Mapping[str, Target] = field(default_factory=dict)
     excluded: tuple[int, ...] = ()
     buckets: int = 1
+    most: int = REJECTED_MAX
 
 
 @dataclass(frozen=True)
 class PieceReport:
-    """What the driver is told of a piece: by table its rows, its first record, and the fragments that were written."""
+    """What the driver is told of a piece: by table its rows, its first record, and the fragments that were written;
+    `fixed` are the tables in which its records say the ids."""
 
     index: int
     records: int = 0
@@ -68,51 +69,61 @@ class CountItem:
     place: Place
 
 
-def count_piece(item: CountItem) -> tuple[Piece, frozenset[str]]:
-    """A piece of a JSON file with its number of records and lines, and the names that may be types of its records."""
+@dataclass(frozen=True)
+class CountedPiece:
+    """What a look at a piece of a JSON file tells: its records and lines are counted, and the names are noted that may
+    be types of its records, and those of them whose ids it may fix."""
+
+    piece: Piece
+    types: frozenset[str]
+    fixed: frozenset[str]
+
+
+def count_piece(item: CountItem) -> CountedPiece:
+    """Count the records of a piece of a JSON file."""
     data, _ = read_json(item.place, item.piece)
     records, lines = count_lines(data)
     if item.piece.is_stream:
-        records = len(scan(data))
-    return replace(item.piece, records=records, lines=lines), named_types(data)
+        records = len(stream(data))
+    types = named_types(data)
+    return CountedPiece(
+        replace(item.piece, records=records, lines=lines), types, types if may_fix_ids(data) else frozenset()
+    )
 
 
 @dataclass(frozen=True)
 class ScanTask:
-    """A task: blocks by bucket, and the report on a piece in the bucket after the last."""
+    """A task: blocks by bucket, and the report on a piece, or a refusal, in the bucket after the last."""
 
     attempts: int
 
-    def __call__(self, item: PieceItem | CommittedItem) -> Iterator[tuple[int, Any]]:
-        try:
-            yield from scan_piece(item) if isinstance(item, PieceItem) else scan_committed(item)
-        except OmniError as error:
-            if isinstance(error, StorageError) and not _is_last(self.attempts):
-                raise
-            yield item.buckets, Refused.of(error)
+    def __call__(self, item: PieceItem | CommittedItem) -> list[tuple[int, Any]]:
+        found = Attempt(_scanned, self.attempts)(item)
+        return [(item.buckets, found)] if isinstance(found, Refused) else found
 
 
-def _is_last(attempts: int) -> bool:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return context is None or context.attemptNumber() + 1 >= attempts
+def _scanned(item: PieceItem | CommittedItem) -> list[tuple[int, Any]]:
+    return list(scan_piece(item) if isinstance(item, PieceItem) else scan_committed(item))
 
 
 def scan_piece(item: PieceItem) -> Iterator[tuple[int, Block | PieceReport]]:
-    parsed = parse_piece(item.place, item.piece, item.catalog)
-    tables = {key: _without(records, item.excluded) for key, records in parsed.tables.items()}
+    # Those that are left out already must not take the places of others.
+    parsed = parse_piece(item.place, item.piece, item.catalog, item.most + len(item.excluded))
+    tables = {key: without(records, item.excluded) for key, records in parsed.tables.items()}
     excluded = set(item.excluded)
     rejected = [each for each in parsed.rejected if each.record not in excluded]
+    count = parsed.rejected_count - len(parsed.rejected) + len(rejected)
     fragments: dict[str, tuple[str, ...]] = {}
     order = {key: index for index, key in enumerate(item.catalog.table_keys())}
     for key, records in tables.items():
         owner = item.catalog.type_of(key)
-        rejected += value_rejections(owner, records, order[key])
+        wrong_values, wrong_count = value_rejections(owner, records, order[key], item.most)
+        rejected += wrong_values
+        count += wrong_count
         if key in item.targets and records.table.num_rows and not parsed.is_malformed:
             fragments[key] = item.work.write(item.targets[key], records.table, str(item.index))
         for block, rows in input_blocks(owner, records):
-            yield from split(block, rows, item.buckets)
+            yield from split(block, rows, item.buckets, item.index)
     yield (
         item.buckets,
         PieceReport(
@@ -122,9 +133,9 @@ def scan_piece(item: PieceItem) -> Iterator[tuple[int, Block | PieceReport]]:
             firsts={key: int(records.positions[0]) for key, records in parsed.tables.items() if len(records.positions)},
             fixed=frozenset(key for key, records in tables.items() if records.explicit.any()),
             fragments=fragments,
-            rejected=tuple(sorted(rejected, key=lambda each: each.order)[:REJECTED_PER_PIECE_MAX]),
-            rejected_count=len(rejected) + parsed.rejected_count - len(parsed.rejected),
-            is_malformed=parsed.is_malformed and not item.piece.is_stream,
+            rejected=tuple(sorted(rejected, key=lambda each: each.order)[: item.most]),
+            rejected_count=count,
+            is_malformed=parsed.is_malformed,
         ),
     )
 
@@ -134,13 +145,14 @@ def write_piece(item: PieceItem) -> PieceReport:
     parsed = parse_piece(item.place, item.piece, item.catalog)
     fragments = {}
     for key, records in parsed.tables.items():
-        kept = _without(records, item.excluded)
+        kept = without(records, item.excluded)
         if key in item.targets and kept.table.num_rows:
             fragments[key] = item.work.write(item.targets[key], kept.table, str(item.index))
     return PieceReport(item.index, fragments=fragments)
 
 
-def _without(records: TableRecords, excluded: Iterable[int]) -> TableRecords:
+def without(records: TableRecords, excluded: Iterable[int]) -> TableRecords:
+    """Some records without those that are left out, by their numbers."""
     gone = np.fromiter(excluded, dtype=np.int64)
     if not len(gone):
         return records
@@ -151,20 +163,28 @@ def _without(records: TableRecords, excluded: Iterable[int]) -> TableRecords:
 # -- single values -----------------------------------------------------------------------------------------------------
 
 
-def value_rejections(owner: Owner, records: TableRecords, table_order: int) -> list[Rejection]:
-    """Enum, range and check of each row, by the engine's own rules, one rule at a time."""
-    found = []
+def value_rejections(owner: Owner, records: TableRecords, table_order: int, most: int) -> tuple[list[Rejection], int]:
+    """Enum, range and check of each row, by the engine's own rules, one rule at a time: the first of each rule, and how
+    many there are in all."""
+    found: list[Rejection] = []
+    count = 0
     for number, rule in enumerate(single_rules(owner)):
-        wrong: set[str] = {violation.row_id for violation in _values(rule, records.table)}
+        wrong: set[str] = {violation.row_id for violation in value_violations(rule, records.table)}
         if not wrong:
             continue
         # Two records may have one id, and only one of them the wrong value: each is asked by itself.
         suspects = pc.indices_nonzero(pc.is_in(records.table["id"], value_set=pa.array(sorted(wrong), pa.string())))
+        told: list[Rejection] = []
         for index in suspects.to_pylist():
             position = int(records.positions[index])
-            for violation in _values(rule, records.table.slice(index, 1)):
-                found.append(rejection_of(violation, (VALUE, table_order, number, position), position))
-    return found
+            if len(told) >= most:
+                count += 1
+                continue
+            for violation in value_violations(rule, records.table.slice(index, 1)):
+                told.append(rejection_of(violation, (VALUE, table_order, number, position), position))
+        found += told
+        count += len(told)
+    return found, count
 
 
 def single_rules(owner: Owner) -> list[Owner]:
@@ -205,74 +225,4 @@ def scan_committed(item: CommittedItem) -> Iterator[tuple[int, Block]]:
         rows = scanner.to_table()
         order = pa.array(np.arange(rows.num_rows, dtype=np.int64) + (index << 32))
         for block, keys in committed_blocks(owner, item.needs, rows, order):
-            yield from split(block, keys, item.buckets)
-
-
-# -- looking at records again ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Records of one table to be looked at: by their numbers, or by the values of a column or the hashes of those."""
-
-    positions: tuple[int, ...] = ()
-    columns: Mapping[str, pa.Array | Keys] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class FetchItem:
-    """A piece in which some records are looked for."""
-
-    piece: Piece
-    place: Place
-    catalog: Catalog
-    wanted: Mapping[str, Wanted]
-    excluded: tuple[int, ...] = ()
-
-
-def fetch_rows(item: FetchItem) -> dict[str, TableRecords]:
-    """The rows of a piece that are wanted."""
-    parsed = parse_piece(item.place, item.piece, item.catalog)
-    found = {}
-    for key, wanted in item.wanted.items():
-        records = parsed.tables.get(key)
-        if records is None:
-            continue
-        records = _without(records, item.excluded)
-        chosen = np.isin(records.positions, np.array(wanted.positions, dtype=np.int64))
-        for column, values in wanted.columns.items():
-            texts = records.table[column]
-            if isinstance(values, Keys):
-                chosen |= Keys.of_texts(texts).found_in(values)
-            else:
-                chosen |= pc.is_in(texts, value_set=values).to_numpy()
-        if chosen.any():
-            rows = records.table.filter(pa.array(chosen))
-            found[key] = TableRecords(rows, records.positions[chosen], records.explicit[chosen])
-    return found
-
-
-@dataclass(frozen=True)
-class TextItem:
-    """A piece of which some records are to be shown, by their numbers."""
-
-    piece: Piece
-    place: Place
-    catalog: Catalog
-    positions: tuple[int, ...]
-
-
-def fetch_texts(item: TextItem) -> dict[int, Found]:
-    """Rejected records as they are written, with their lines and bytes in a JSON file."""
-    chosen = [position - item.piece.first for position in item.positions[:REJECTED_PER_PIECE_MAX]]
-    raws = raw_records(item.place, item.piece, item.catalog, chosen)
-    is_json = item.piece.file.form == "json"
-    data, start = read_json(item.place, item.piece) if is_json else (b"", 0)
-    found = {}
-    for index, raw in raws.items():
-        line = item.piece.first_line + data.count(b"\n", 0, raw.offset) if is_json else None
-        text = raw.text.decode(errors="backslashreplace").rstrip("\r\n")
-        found[item.piece.first + index] = Found(
-            item.piece.file.path, line, start + raw.offset if is_json else None, text
-        )
-    return found
+            yield from split(block, keys, item.buckets, index)

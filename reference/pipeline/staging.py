@@ -4,13 +4,17 @@ A task writes the rows of its piece into the table's own directory, where they m
 them. A retry, a speculative copy or an executor that dies leaves such files behind. So each attempt notes beside the
 table what it has written, under the job's id, once it is written. When the job has ended, one way or the other, the
 driver removes what is noted and was not committed. Nothing is removed while the outcome of a commit is open.
+
+Large blobs lie beside the data file that they belong to, in a directory of its name, and share its fate.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 
 NOTES_DIR: Final = "_pipeline"
 JOB_NOTE: Final = "job"
+DATA_SUFFIX: Final = ".lance"
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,11 @@ def data_files(fragments: Iterable[str]) -> list[str]:
     return [file["path"] for fragment in fragments for file in json.loads(fragment)["files"]]
 
 
+def blobs_of(data_file: str) -> str:
+    """The directory in which the large blobs of a data file are, if it has any."""
+    return data_file.removesuffix(DATA_SUFFIX)
+
+
 def stage(
     store: GraphStore,
     entry: TableEntry,
@@ -130,7 +140,11 @@ def announce(objects: TextObjects, paths: Iterable[str], job: str) -> None:
 
 
 def refuse_if_forgotten(objects: TextObjects, paths: Iterable[str], job: str) -> None:
-    """A clean-up that took the job for dead has removed its note first: then its files may be gone."""
+    """A clean-up that took the job for dead has removed its note first: then its files may be gone.
+
+    A load looks twice: once it is armed, and once its tables are committed. A clean-up that removes the note before the
+    second look is seen by it; one that removes it afterwards finds the files in a version of their table.
+    """
     for path in paths:
         if objects.probe(f"{path}/{NOTES_DIR}/{job}/{JOB_NOTE}") is None:
             raise Conflict(
@@ -160,8 +174,20 @@ def settle(objects: TextObjects, paths: Iterable[str], job: str, kept: Iterable[
         for name, file in noted_files(objects, path, job).items():
             if name not in winners:
                 objects.delete(file)
+                objects.delete_prefix(blobs_of(file))
                 removed += 1
-        objects.delete_prefix(f"{path}/{NOTES_DIR}/{job}")
-        if not objects.list_files(f"{path}/{NOTES_DIR}"):
-            objects.delete_prefix(f"{path}/{NOTES_DIR}")
+        forget(objects, path, job)
     return removed
+
+
+def forget(objects: TextObjects, path: str, job: str) -> None:
+    """Remove the notes of a job. Those of others lie beside them, and one may be written at this very moment."""
+    objects.delete_prefix(f"{path}/{NOTES_DIR}/{job}")
+    remove_if_empty(objects, f"{path}/{NOTES_DIR}")
+
+
+def remove_if_empty(objects: TextObjects, path: str) -> None:
+    """Remove a directory in which nothing is left. Only disks have such a thing, and only they can refuse it."""
+    if objects.root.scheme == "file":
+        with contextlib.suppress(OSError):
+            Path(objects.root.join(path)).rmdir()

@@ -395,7 +395,7 @@ def _published_by_recovery(
 
 # -- trying again ----------------------------------------------------------------------------------------------
 
-_CONTENTION = ("expected_version_mismatch", "table_commit_conflict", "row_level_cas_contention", "branch_replaced")
+CONTENTION = ("expected_version_mismatch", "table_commit_conflict", "row_level_cas_contention", "branch_replaced")
 
 
 def with_retries(store: GraphStore, attempt: Callable[[], Answer], *, strict: bool) -> Answer:
@@ -405,7 +405,7 @@ def with_retries(store: GraphStore, attempt: Callable[[], Answer], *, strict: bo
     of the way, but is not run again on rows that it has not seen [PUB-18].
     """
     started = time.monotonic()
-    retryable = ("sidecar_busy",) if strict else ("sidecar_busy", *_CONTENTION)
+    retryable = ("sidecar_busy",) if strict else ("sidecar_busy", *CONTENTION)
     while True:
         try:
             return attempt()

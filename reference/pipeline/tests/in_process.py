@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from reference.pipeline import inputs, load
-from reference.pipeline.buckets import Bucket, Finding
+from reference.pipeline.buckets import Bucket
+from reference.pipeline.findings import Finding
 from reference.pipeline.scan import PieceReport, ScanTask
 from reference.pipeline.tasks import Progress, opened
 
@@ -45,12 +46,15 @@ class KeyedScan:
     def reports(self) -> list[PieceReport]:
         return sorted((opened(each) for each in self.kept[self.buckets]), key=lambda report: report.index)
 
-    def findings(self, touched: Iterable[str]) -> list[Finding]:
-        return [
-            travelled(finding)
-            for bucket in range(self.buckets)
-            for finding in Bucket.of(self.catalog, self.mode, touched, self.kept[bucket]).findings()
-        ]
+    def findings(self, touched: Iterable[str], most: int) -> list[Finding]:
+        return [travelled(each) for bucket in self._checked(touched, most) for each in bucket.findings()]
+
+    def counted(self, touched: Iterable[str], most: int, former: Any) -> list[Finding]:
+        return [travelled(each) for bucket in self._checked(touched, most) for each in bucket.counted(former)]
+
+    def _checked(self, touched: Iterable[str], most: int) -> Iterator[Bucket]:
+        for number in range(self.buckets):
+            yield Bucket.of(self.catalog, self.mode, touched, self.kept[number], most)
 
 
 # As much of a session as the driver asks for: three buckets, so that keys really are apart.
