@@ -69,13 +69,8 @@ class TableEntry:
         return self.version, self.branch
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "table_key": self.table_key,
-            "table_path": self.path,
-            "table_version": self.version,
-            "table_branch": self.branch,
-            "row_count": self.row_count,
-        }
+        place = {"table_path": self.path, "table_version": self.version, "table_branch": self.branch}
+        return {"table_key": self.table_key, **place, "row_count": self.row_count}
 
 
 @dataclass(frozen=True)

@@ -377,9 +377,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
         names = [name for name, _ in pairs]
-        raise FieldTwice(
-            f"the field {values.shown(next(name for name in names if names.count(name) > 1))} is given twice"
-        )
+        twice = values.shown(next(name for name in names if names.count(name) > 1))
+        raise FieldTwice(f"the field {twice} is given twice")
     return members
 
 

@@ -37,7 +37,6 @@ import pyarrow.compute as pc
 from reference.errors import BadRequest
 from reference.schema.types import NodeType, Property, PropertyType
 
-SHOWN_MAX: Final = 80
 BLOB_PREFIX: Final = "base64:"
 BLOB_SCHEMES: Final = frozenset({"file", "s3", "gs", "az", "memory"})
 INTEGER_RANGES: Final = {
@@ -380,14 +379,5 @@ def shown(value: Any) -> str:
     try:
         text = json.dumps(value, default=repr)
     except RecursionError:
-        text = json.dumps(_pruned(value, SHOWN_MAX), default=repr)
-    return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 3] + "..."
-
-
-def _pruned(value: Any, depth: int) -> Any:
-    """A value without what is nested deeper than can be seen: each level takes a character of the text."""
-    if isinstance(value, list):
-        return [_pruned(item, depth - 1) for item in value] if depth else []
-    if isinstance(value, dict):
-        return {name: _pruned(item, depth - 1) for name, item in value.items()} if depth else {}
-    return value
+        text = "a value that is nested too deep to be shown"
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -56,8 +56,7 @@ class MutationResult:
     commit: GraphCommit | None
 
     def to_json(self) -> dict[str, Any]:
-        commit = None if self.commit is None else self.commit.to_json()
-        return {"affected_nodes": self.affected_nodes, "affected_edges": self.affected_edges, "commit": commit}
+        return {**vars(self), "commit": None if self.commit is None else self.commit.to_json()}
 
 
 def mutate(

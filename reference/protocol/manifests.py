@@ -52,12 +52,9 @@ class Snapshot:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "branch": branch_label(self.branch),
-            "manifest_version": self.version,
-            "internal_schema_version": self.stamp,
-            "tables": [entry.to_json() for entry in self.entries.values()],
-        }
+        tables = [entry.to_json() for entry in self.entries.values()]
+        manifest = {"manifest_version": self.version, "internal_schema_version": self.stamp}
+        return {"branch": branch_label(self.branch), **manifest, "tables": tables}
 
 
 @dataclass
@@ -104,16 +101,16 @@ class Manifests:
         A branch that is made anew while it is read has other files under the same names: then it is read again.
         """
         with self._lock:
-            while True:
-                incarnation = self._incarnation(branch)
-                try:
-                    return self._fresh(branch, incarnation)
-                except (NotFound, StorageError):
-                    self.forget(branch)
-                    if self._incarnation(branch) == incarnation:
-                        raise
+            incarnation = self._incarnation(branch)
+            try:
+                return self._read(branch, incarnation)
+            except (NotFound, StorageError):
+                self.forget(branch)
+                if self._incarnation(branch) == incarnation:
+                    raise
+                return self.fresh(branch)
 
-    def _fresh(self, branch: str | None, incarnation: str | None) -> Held:
+    def _read(self, branch: str | None, incarnation: str | None) -> Held:
         held = self._held.get(branch)
         if held is None or held.incarnation != incarnation:
             self._tables.forget(branch)

@@ -27,16 +27,9 @@ from reference.protocol.queues import Queues
 from reference.storage.objects import TextObjects
 
 LEASE_SECONDS = 1.0
-# How old a writer lets its own sidecar get before it moves a HEAD. Whoever counts its requests, where nobody else is at
-# work, asks for more: then how many times it puts its sidecar does not depend on how slow it is.
+# A writer that is about to move a HEAD puts its sidecar anew when that is older than half of the lease, or than this
+# setting says. Whoever counts requests asks for more: then their number does not depend on how slow the writer is.
 RENEW_VARIABLE = "OMNIREF_RENEW_SECONDS"
-RENEW_SECONDS = LEASE_SECONDS / 2
-
-
-def renewal_of(env: Mapping[str, str]) -> float:
-    """After how many seconds a sidecar is put anew; a setting that is no such number changes nothing."""
-    given = env.get(RENEW_VARIABLE, "")
-    return float(given) if given.isascii() and given.isdigit() else RENEW_SECONDS
 
 
 def sidecar_file(operation_id: str) -> str:
@@ -46,9 +39,10 @@ def sidecar_file(operation_id: str) -> str:
 class Sidecars:
     """The recovery directory of one graph."""
 
-    def __init__(self, objects: TextObjects, queues: Queues, renew_seconds: float = RENEW_SECONDS) -> None:
+    def __init__(self, objects: TextObjects, queues: Queues, env: Mapping[str, str]) -> None:
+        given = env.get(RENEW_VARIABLE, "")
+        self._renew_seconds = float(given) if given.isdecimal() else LEASE_SECONDS / 2
         self._objects = objects
-        self._renew_seconds = renew_seconds
         self._queues = queues
         self._first_seen: dict[tuple[str, int], float] = {}
 

@@ -10,7 +10,7 @@ from reference.protocol.manifests import Manifests
 from reference.protocol.publish import Publisher
 from reference.protocol.queues import Queues, queues_of
 from reference.protocol.schema_files import SchemaFiles
-from reference.protocol.sidecars import Sidecars, renewal_of
+from reference.protocol.sidecars import Sidecars
 from reference.storage.objects import TextObjects
 from reference.storage.tables import Tables
 from reference.storage.uris import GraphRoot, parse_root, storage_options_from_env
@@ -47,7 +47,7 @@ def open_store(uri: str, env: Mapping[str, str] | None = None) -> GraphStore:
         queues=queues,
         manifests=manifests,
         publisher=Publisher(root, manifests),
-        sidecars=Sidecars(objects, queues, renewal_of(env)),
+        sidecars=Sidecars(objects, queues, env),
         schema=SchemaFiles(objects),
         env=env,
     )
