@@ -177,16 +177,20 @@ class Attempt(Generic[Item, Result]):
     attempts: int
 
     def __call__(self, item: Item) -> Result | Refused:
-        from pyspark import TaskContext
-
         try:
             return self.function(item)
         except OmniError as error:
-            context = TaskContext.get()
-            is_last = context is None or context.attemptNumber() + 1 >= self.attempts
-            if isinstance(error, StorageError) and not is_last:
+            if isinstance(error, StorageError) and not self._is_last():
                 raise
             return Refused.of(error)
+
+    def _is_last(self) -> bool:
+        if self.attempts == 1:
+            return True
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        return context is None or context.attemptNumber() + 1 >= self.attempts
 
 
 def opened(result: Any) -> Any:
