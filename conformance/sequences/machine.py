@@ -6,12 +6,15 @@ in a choice, so that a seed gives the same sequence on every engine and every st
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
+from unittest import mock
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture.providers import HypothesisProvider
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from conformance.model import Model
@@ -229,20 +232,29 @@ def run_sequences(start: Callable[[], Player], *, number: int, sequences: int, s
     Seeded.start = staticmethod(start)
     machine = seed(number)(Seeded)
     try:
-        run_state_machine_as_test(
-            machine,
-            settings=settings(
-                max_examples=sequences + 1,
-                stateful_step_count=steps,
-                database=None,
-                deadline=None,
-                derandomize=False,
-                phases=(Phase.generate,),
-                suppress_health_check=list(HealthCheck),
-                report_multiple_bugs=False,
-            ),
-        )
+        with _nothing_borrowed():
+            run_state_machine_as_test(
+                machine,
+                settings=settings(
+                    max_examples=sequences + 1,
+                    stateful_step_count=steps,
+                    database=None,
+                    deadline=None,
+                    derandomize=False,
+                    phases=(Phase.generate,),
+                    suppress_health_check=list(HealthCheck),
+                    report_multiple_bugs=False,
+                ),
+            )
     except BaseException as error:
         error.machine = Seeded  # type: ignore[attr-defined]
         raise
     return Seeded
+
+
+@contextmanager
+def _nothing_borrowed() -> Iterator[None]:
+    """Keep Hypothesis from using constants that it finds in the source of whatever is imported in this process: a seed
+    would be another story in a run of one test, in a run of all, and where this package is installed."""
+    with mock.patch.object(HypothesisProvider, "_maybe_draw_constant", lambda *_, **__: None, create=True):
+        yield

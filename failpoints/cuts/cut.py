@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self, cast, get_args
 
 from failpoints.gate import Exchange, Rule, RuleError
@@ -52,20 +52,22 @@ class Cut:
 
     def rule(self, owner: str, action: str, when: str = "before") -> Rule:
         """What the gate does at this request, of this owner."""
+        found = self._found(Rule(action, when=when, owner=owner))
+        return replace(found, status=FORBIDDEN) if action == "answer" else found
+
+    def _found(self, rule: Rule) -> Rule:
+        """A rule for this request alone."""
         if not self.occurrence:
-            return Rule(action, when=when, owner=owner, durable=True, nth=self.nth, status=FORBIDDEN)
+            return replace(rule, durable=True, nth=self.nth)
         verb, role, table = parts_of(self.request)
         is_durable = verb in DURABLE_VERBS
-        return Rule(
-            action,
-            when=when,
-            owner=owner,
+        return replace(
+            rule,
             verbs=(verb,),
             roles=(role,),
             tables=(table,) if table or not is_durable else (),
             durable=is_durable,
             nth=self.occurrence,
-            status=FORBIDDEN,
         )
 
     @classmethod

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -52,6 +55,26 @@ def test_a_seed_gives_the_same_steps_every_time_and_another_seed_gives_others(tm
     assert not [steps for steps in first if steps in other], "and no sequence of one seed is one of another's"
 
 
+def test_a_seed_is_the_same_story_whatever_else_is_imported(tmp_path: Path) -> None:
+    """Hypothesis draws constants of the modules that are loaded; here there are many of them, and there hardly any."""
+    program = (
+        "import json, sys; from pathlib import Path\n"
+        "from conformance.sequences.tests.test_sequences import steps_of\n"
+        "print(json.dumps(steps_of(Path(sys.argv[1]), 1)))"
+    )
+    alone = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "alone")], capture_output=True, text=True, check=True
+    )
+    constants = tmp_path / "constants.py"
+    constants.write_text("\n".join(f"NUMBER_{number} = {number}" for number in range(300)), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        importlib.import_module("constants")
+        here = steps_of(tmp_path / "here", 1)
+
+    assert json.loads(alone.stdout) == here
+
+
 def test_steps_are_plain_values(tmp_path: Path) -> None:
     for steps in steps_of(tmp_path / "some", 5):
         assert json.loads(json.dumps(steps)) == steps
@@ -61,7 +84,7 @@ def test_steps_are_plain_values(tmp_path: Path) -> None:
 def test_sequences_meet_every_kind_of_step(tmp_path: Path) -> None:
     """Without branches, merges and rows to merge, a sequence would find nothing."""
     with players(tmp_path) as (start, made):
-        run_sequences(start, number=11, sequences=14, steps=14)
+        run_sequences(start, number=15, sequences=14, steps=14)
 
     done = Counter(step["do"] for player in made for step in player.steps)
     kinds = {"load", "mutate", "branch_create", "branch_delete", "merge", "schema_apply", "optimize", "ensure_indices"}

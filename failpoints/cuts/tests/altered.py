@@ -80,7 +80,7 @@ def refuses_its_own_graph(flag: Path) -> None:
             flag.unlink()
             raise Conflict("there is a graph already", code="already_initialized")
 
-    right: Callable[..., None] = patch(graph, "init_graph", init_graph)
+    right: Callable[..., None] = patch(driver, "init_graph", init_graph)
 
 
 LEASE: Final = "lease.json"
