@@ -49,7 +49,13 @@ def test_eight_writers_on_disjoint_tables_end_in_one_chain_of_eight(graph_root: 
 
 
 @pytest.mark.requirement("PUB-20", "PUB-21", "PUB-22", "REC-25")
-@pytest.mark.parametrize("reopen", [False, True], ids=["one handle each", "an open before every write"])
+@pytest.mark.parametrize(
+    "reopen",
+    [
+        pytest.param(False, id="one handle each"),
+        pytest.param(True, id="an open before every write", marks=pytest.mark.slow),
+    ],
+)
 def test_six_writers_on_one_table_lose_nothing_and_leave_it_writable(graph_root: EmptyRoot, reopen: bool) -> None:
     graph = new_graph(graph_root)
     calls = [[[person(f"w{worker}-{call}")] for call in range(5)] for worker in range(6)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 import pytest
@@ -49,6 +50,7 @@ def _without_ids(record: dict[str, Any], names: dict[str, str]) -> dict[str, Any
     return {**{name: value for name, value in record.items() if name in ("type", "edge")}, **ends, "data": data}
 
 
+@cache
 def transcript(name: str) -> list[Any]:
     players: list[Written] = []
     with running(name) as store:
