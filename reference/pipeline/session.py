@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from reference.errors import BadRequest, StorageError
+from reference.errors import BadRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +68,7 @@ def spark_session(master: str | None = None) -> SparkSession:
     builder = SparkSession.builder.master(where).appName("omniref pipeline")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with _quiet_start(), warnings.catch_warnings():
+    with _quiet_start(where), warnings.catch_warnings():
         # Lance warns of every fork. Spark forks here only to become Java.
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         session: SparkSession = builder.getOrCreate()
@@ -89,7 +89,7 @@ def _at(master: str | None, session: SparkSession) -> SparkSession:
 
 
 @contextmanager
-def _quiet_start() -> Iterator[None]:
+def _quiet_start(master: str) -> Iterator[None]:
     """Keep what Java says about itself off the terminal, unless Spark does not start or somebody wants to see it.
 
     The process that is started here keeps this stderr for its life. What goes wrong in a task comes back as an error.
@@ -107,10 +107,11 @@ def _quiet_start() -> Iterator[None]:
             lines = said.read().decode(errors="replace").splitlines()
             # What is an error is said in one line; those below it, which begin with white space, say from where.
             told = [line.strip() for line in lines if line[:1].strip() and ("ERROR" in line or "xception" in line)]
-            raise StorageError(
-                f"Spark did not start: {told[0][:300] if told else type(error).__name__}",
+            cause = told[0].rpartition("Exception: ")[2][:300] if told else type(error).__name__
+            raise BadRequest(
+                f"Spark did not start at '{master}': {cause}",
                 code="spark_start_failed",
-                hint="OMNIREF_DEBUG=1 shows all that it says",
+                hint="give another --master; OMNIREF_DEBUG=1 shows all that it says",
             ) from error
         finally:
             os.dup2(kept, 2)

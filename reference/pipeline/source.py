@@ -90,6 +90,8 @@ def register(spark: SparkSession, env: Mapping[str, str] | None = None) -> None:
         def reader(self, schema: Any) -> Any:
             return Reader(replace(self.table))
 
+    # Without this, a data source that can push filters down fails on every read.
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(OmniGraph)
 
 

@@ -76,6 +76,19 @@ def test_tasks_answer_in_order_and_keep_the_type_of_what_they_refuse(spark: Spar
     assert failed.value.message == "the stage 'shouting' failed: ZeroDivisionError: by zero"
 
 
+def test_a_master_that_is_none_is_a_wrong_request_and_says_nothing_about_a_graph() -> None:
+    """An audit that could not run must not sound like one that found something."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
+    if session.java_version() is None:
+        pytest.skip("there is no Java, so that nothing gets as far as the master")
+    program = (
+        "import sys\nfrom reference.cli.app import run\nsys.exit(run(['pipeline', 'audit', 'G', '--master', 'foo']))"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert answer.returncode == 2, answer.stderr
+    assert "Spark did not start at 'foo': Master must" in answer.stderr and "xception" not in answer.stderr
+
+
 def test_a_master_that_the_running_session_is_not_at_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
     monkeypatch.setattr(session, "refuse_without_spark", lambda: None)

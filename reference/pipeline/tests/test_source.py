@@ -54,6 +54,11 @@ def test_values_of_every_type_are_restored(spark: SparkSession, everything: Grap
     assert bytes(pictures["empty"]["data"]) == b""
 
 
+def test_a_session_that_somebody_else_made_can_read(spark: SparkSession, everything: Graph) -> None:
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    assert frame(spark, everything, "node:Measure").filter("id = 'HI-1'").count() == 1
+
+
 def test_a_frame_stays_at_its_snapshot(spark: SparkSession, tmp_path: Path) -> None:
     graph = Graph.init(str(tmp_path / "graph"), "node Person { name: String @key }")
     graph.load('{"type": "Person", "data": {"name": "ann"}}', mode="append")
