@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os.path
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -283,6 +284,10 @@ def read_json(place: Place, piece: Piece) -> tuple[bytes, int]:
     """The bytes of a piece of a JSON file, which are the lines that begin in it, and where in the file they begin."""
     try:
         with place.system().open_input_file(piece.file.path) as file:
+            if piece.start == 0 and file.read(len(BOM_UTF8)) == BOM_UTF8:
+                hint = "save it as UTF-8 without one"
+                raise BadRequest(f"{piece.file.path} begins with a byte order mark", code="byte_order_mark", hint=hint)
+            file.seek(0)
             if piece.is_stream or (piece.start == 0 and piece.end == piece.file.size):
                 return bytes(file.read()), 0
             # The line that is under way at the start belongs to the piece before; the one at the end belongs here.

@@ -96,6 +96,13 @@ def test_records_may_be_columns_of_a_parquet_file(graph: Graph, tmp_path: Path, 
     assert (report.nodes_loaded, report.edges_loaded) == (2, 1)
 
 
+def test_a_file_with_a_byte_order_mark_is_refused_by_its_name(graph: Graph, tmp_path: Path, in_process: Any) -> None:
+    (tmp_path / "marked.jsonl").write_bytes(b"\xef\xbb\xbf" + json.dumps(person("ann")).encode())
+    with pytest.raises(BadRequest, match=r"marked\.jsonl begins with") as refused:
+        pipeline_load(graph, str(tmp_path / "marked.jsonl"), mode="append", spark=in_process)
+    assert refused.value.code == "byte_order_mark"
+
+
 def test_an_input_that_is_not_there_is_not_found(graph: Graph, tmp_path: Path, in_process: Any) -> None:
     (tmp_path / "empty").mkdir()
     for source, code in ((tmp_path / "nothing", "file_unusable"), (tmp_path / "empty", "no_input")):
