@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Final, Literal, Self, cast, get_args
 
 from failpoints.gate import Exchange, Rule, RuleError
@@ -147,18 +148,18 @@ def listing_cuts_of(exchanges: Sequence[Exchange]) -> list[Cut]:
 def again_cuts_of(durable: Sequence[Exchange]) -> list[Cut]:
     """Where a recovery that makes these durable requests is cut: killed at each, or left without an answer to it.
 
-    The answer to a file with a name of its own decides nothing, because nobody looks for it before a version names it.
-    What it is to lose one of those, the cuts of the writers have shown.
+    Whoever is killed before a request leaves what one leaves that is killed when the request before it is applied, if
+    it waited for that one: the two are one cut. The answer to a file that a version names later decides nothing; what
+    it is to lose one of those, the cuts of the writers have shown.
     """
+    waited = {nth for nth, (earlier, later) in enumerate(pairwise(durable), 2) if later.follows(earlier)}
     return [
         cut
         for cut in cuts_of(durable)
-        if cut.moment in ("before", "applied") or (cut.moment == "lost" and not _is_named_later(cut))
+        if cut.moment == "applied"
+        or (cut.moment == "before" and cut.nth not in waited)
+        or (cut.moment == "lost" and not durable[cut.nth - 1].named_later)
     ]
-
-
-def _is_named_later(cut: Cut) -> bool:
-    return parts_of(cut.request)[1].endswith((" data", " transaction", " deletion", " index"))
 
 
 def kills_of(durable: Sequence[Exchange]) -> list[Cut]:

@@ -31,6 +31,8 @@ from failpoints.writers import (
 Side = Literal["first", "second"]
 SIDES: Final[tuple[Side, Side]] = ("first", "second")
 PUBLISH: Final = ("manifest version", 1)
+# Steps that remove objects which somebody may be about to read.
+REMOVING: Final = ("cleanup", "branch_delete")
 # Steps that a lane begins without an open graph: they open one themselves, or there is none yet.
 WITHOUT_A_HANDLE: Final = ("open", "init")
 
@@ -65,6 +67,11 @@ class Pair:
     @property
     def begins_with_a_graph(self) -> bool:
         return bool(self.first[0]["do"] != "init")
+
+    @property
+    def removes(self) -> bool:
+        """Whether a lane may take away what the other one reads."""
+        return any(step["do"] in REMOVING for side in SIDES for step in self.lane(side))
 
     @property
     def both_ids(self) -> tuple[str, ...]:

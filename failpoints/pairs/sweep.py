@@ -68,15 +68,20 @@ def sweep(
     )
 
 
-def distinct(holds: Sequence[Hold], requests: Sequence[Exchange]) -> list[Hold]:
-    """All holds, without those after a request whose answer the lane waited for: before its next one, the store and
-    everybody else are where they are after this one."""
-    waited_for = {
-        ordinal
-        for ordinal, (each, following) in enumerate(pairwise(requests), 1)
-        if each.ended is not None and following.started >= each.ended
-    }
-    return [hold for hold in holds if hold.when == "before" or hold.ordinal not in waited_for]
+def distinct(holds: Sequence[Hold], requests: Sequence[Exchange], *, nothing_goes: bool = True) -> list[Hold]:
+    """Of all holds those that can end differently.
+
+    After a request whose answer the lane waited for, the store and everybody else are where they are before the next
+    one. And it does not matter when a lane sends what meets nobody, unless something may be removed: that request is
+    passed, and the next one held.
+    """
+    waited_for = {ordinal for ordinal, (earlier, later) in enumerate(pairwise(requests), 1) if later.follows(earlier)}
+    passed = {ordinal for ordinal, each in enumerate(requests[:-1], 1) if nothing_goes and each.met_by_nobody}
+    return [
+        hold
+        for hold in holds
+        if hold.ordinal not in passed and (hold.when == "before" or hold.ordinal not in waited_for)
+    ]
 
 
 def run_unit(bench: Bench, store: Store, unit: Unit) -> Iterator[ScheduleResult | Refused]:
@@ -91,7 +96,9 @@ def run_unit(bench: Bench, store: Store, unit: Unit) -> Iterator[ScheduleResult 
             if not requests:
                 raise SetupFailed(PAST_THE_GATE)
             holds = holds_of(requests)
-            for hold in chosen(holds, unit.limit) if unit.limit is not None else distinct(holds, requests):
+            if unit.limit is None:
+                holds = distinct(holds, requests, nothing_goes=not unit.pair.removes)
+            for hold in chosen(holds, unit.limit):
                 yield run(stage, unit.held, hold)
     except (SetupFailed, EngineError) as error:
         yield Refused(unit.pair.name, str(error), False)

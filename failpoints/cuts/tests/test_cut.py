@@ -63,10 +63,20 @@ def test_every_request_is_cut_in_four_ways_and_the_end_in_two() -> None:
 def test_a_recovery_also_loses_the_answers_that_decide_something() -> None:
     recovery = (request(1, "table data"), request(2, "manifest transaction"), *WRITE)
 
-    cuts = again_cuts_of(recovery)
+    assert [cut.nth for cut in again_cuts_of(recovery) if cut.moment == "lost"] == [3, 4, 5, 6]
 
-    assert sum(cut.moment in ("before", "applied") for cut in cuts) == 2 * len(recovery)
-    assert [cut.nth for cut in cuts if cut.moment == "lost"] == [3, 4, 5, 6]
+
+def test_before_a_request_and_after_the_one_that_was_waited_for_a_recovery_is_killed_once() -> None:
+    first, second, third = (request(number, "table version") for number in (1, 2, 3))
+    in_turn = (
+        replace(first, started=0.0, ended=1.0),
+        replace(second, started=1.0, ended=3.0),
+        replace(third, started=2.0, ended=4.0),
+    )
+
+    kills = [(cut.nth, cut.moment) for cut in again_cuts_of(in_turn) if cut.moment != "lost"]
+
+    assert kills == [(1, "before"), (1, "applied"), (2, "applied"), (3, "before"), (3, "applied")]
 
 
 def test_an_operation_without_durable_requests_is_only_killed_around_its_answer() -> None:

@@ -65,13 +65,46 @@ def test_of_two_places_with_nothing_in_between_one_is_held() -> None:
     """After a request that was waited for, and before the next one, nobody could tell the difference."""
     first, second, third = (request("PUT", role) for role in ("sidecar", "table data", "table version"))
     in_turn = [first, replace(second, started=2.0, ended=3.0), replace(third, started=2.5, ended=4.0)]
-    assert places(distinct(holds_of(in_turn), in_turn)) == [
+    assert places(distinct(holds_of(in_turn), in_turn, nothing_goes=False)) == [
         (1, "before"),
         (2, "before"),
         (2, "after"),
         (3, "before"),
         (3, "after"),
     ]
+
+
+def test_what_meets_nobody_is_passed_and_what_may_meet_somebody_is_held() -> None:
+    """Reads of what is written once, and writes of what no version names yet, come to the same at any time."""
+    requests = [
+        request("GET", "table version"),
+        replace(request("HEAD", "table version"), status=404),
+        request("GET", "table data"),
+        request("PUT", "table data"),
+        replace(request("PUT", "table data"), conditions=(("if-none-match", "*"),)),
+        request("PUT", "table version"),
+        request("GET", "schema file"),
+        request("DELETE", "table data"),
+        request("LIST", "listing"),
+        request("PUT", "manifest transaction"),
+    ]
+    in_turn = [replace(each, started=float(n), ended=n + 1.0) for n, each in enumerate(requests)]
+    held = [hold.ordinal for hold in distinct(holds_of(in_turn), in_turn) if hold.when == "before"]
+    assert held == [2, 5, 6, 7, 8, 9, 10]
+    everywhere = distinct(holds_of(in_turn), in_turn, nothing_goes=False)
+    assert [hold.ordinal for hold in everywhere if hold.when == "before"] == list(range(1, 11))
+
+
+def test_where_a_lane_removes_objects_it_matters_when_they_are_read() -> None:
+    assert {name for name, pair in PAIRS.items() if pair.removes} == {
+        "insert-cleanup",
+        "branch-write-delete",
+        "branch-write-recreate",
+        "branch-write-recreate-known",
+        "first-write-cleanup",
+        "open-branch-delete",
+        "open-cleanup",
+    }
 
 
 def test_a_limit_takes_writes_before_reads_and_a_third_after_the_request_and_keeps_the_order() -> None:
