@@ -60,17 +60,25 @@ app = typer.Typer(
 EngineOption = Annotated[
     str, typer.Option("--engine", help="cmd:<command line>, python:<module>:<Class>, or reference.")
 ]
+PeerOption = Annotated[
+    str | None,
+    typer.Option("--peer", help="A second engine that takes turns on the same graphs, named like --engine."),
+]
 StoreOption = Annotated[list[str] | None, typer.Option("--store", help=f"One of {', '.join(STORES)}; may be repeated.")]
 SHOWN_FAILURES = 20
+# Groups that have a word of their own.
+SUITE_WORDS = {"SEQUENCES": "SEQ"}
 
 
 @app.command("run", context_settings={"allow_extra_args": True, "ignore_unknown_options": False})
 def run_command(
     context: typer.Context,
     engine: EngineOption = "reference",
+    peer: PeerOption = None,
     store: StoreOption = None,
     suite: Annotated[
-        list[str] | None, typer.Option("--suite", help="A group, as in LAY or MRG, or faults; may be repeated.")
+        list[str] | None,
+        typer.Option("--suite", help="A group, as in LAY or MRG, or sequences, or faults; may be repeated."),
     ] = None,
     profile: Annotated[str, typer.Option(help=f"One of {', '.join(PROFILES)}.")] = "default",
     seed: Annotated[int, typer.Option(min=0, help="The seed of the random sequences.")] = 0,
@@ -84,11 +92,12 @@ def run_command(
 ) -> None:
     """Judge an engine: run the suites on it and say which requirements hold. What follows `--` goes to pytest."""
     console = make_console()
-    suites = tuple(each.upper() for each in suite or ())
+    suites = tuple(SUITE_WORDS.get(each.upper(), each.upper()) for each in suite or (["SEQ"] if peer else []))
     usual = ["moto"] if FAULTS in suites else ["local"]
     stores = tuple(dict.fromkeys(name for each in store or usual for name in each.split(",")))
     options = RunOptions(
         engine=engine,
+        peer=peer,
         stores=stores,
         suites=suites,
         profile=profile,
@@ -104,6 +113,8 @@ def run_command(
         raise usage(f"there is no profile '{profile}'; there are {', '.join(PROFILES)}")
     try:
         parse(engine)
+        if peer is not None:
+            parse(peer)
         this = run_suites(options, console)
     except (InvalidEngineSpec, UnknownStore, RunUsageError) as error:
         raise usage(str(error)) from None
@@ -196,6 +207,7 @@ def requirements_command(
 def replay_command(
     trace: Annotated[Path, typer.Argument(help="A trace.json.")],
     engine: EngineOption = "reference",
+    peer: PeerOption = None,
     store: Annotated[
         str | None,
         typer.Option(help=f"One of {', '.join(STORES)}; by default local, or for a fault where it was found."),
@@ -209,7 +221,11 @@ def replay_command(
     console = make_console()
     try:
         parse(engine)
-        code = replay(read_trace(trace), engine=engine, store=store, timeout_seconds=timeout, console=console)
+        if peer is not None:
+            parse(peer)
+        code = replay(
+            read_trace(trace), engine=engine, peer=peer, store=store, timeout_seconds=timeout, console=console
+        )
     except (InvalidEngineSpec, UnknownStore, UnfitStore, TraceError) as error:
         raise usage(str(error)) from None
     raise typer.Exit(code)

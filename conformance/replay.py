@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from rich.console import Console
@@ -20,7 +21,13 @@ from fixtures.stores.catalog import StoreUnavailable, kind_of, running
 
 
 def replay(
-    trace: Mapping[str, Any], *, engine: str, store: str | None, timeout_seconds: float, console: Console
+    trace: Mapping[str, Any],
+    *,
+    engine: str,
+    store: str | None,
+    timeout_seconds: float,
+    console: Console,
+    peer: str | None = None,
 ) -> int:
     """Run a trace; the exit code is that of a run: 0 it holds here, 1 it breaks a requirement, 3, 4.
 
@@ -32,18 +39,23 @@ def replay(
     broke = f", which broke {', '.join(trace['broke'])}" if trace["broke"] else ""
     console.print(f"a trace of '{escape(trace['test'])}' on {escape(trace['engine'])}{broke}", highlight=False)
     if trace["kind"] not in ("sequence", "example"):
-        return _replay_fault(trace, engine=engine, store=store, timeout_seconds=timeout_seconds, console=console)
+        return _replay_fault(
+            trace, engine=engine, peer=peer, store=store, timeout_seconds=timeout_seconds, console=console
+        )
     if trace["kind"] == "example":
         return _run_the_test(trace, engine=engine, store=store, timeout_seconds=timeout_seconds, console=console)
     without_aws_variables()
     try:
-        with running(store) as place:
-            under_test = Engine.connect(engine, env=place.env, timeout_seconds=timeout_seconds)
-            try:
-                player = Player(under_test, place.fresh_root, place.env, trace["schema"])
-                return _play(player, trace, console)
-            finally:
-                under_test.close()
+        with running(store) as place, ExitStack() as stack:
+
+            def connected(spec: str) -> Engine:
+                made = Engine.connect(spec, env=place.env, timeout_seconds=timeout_seconds)
+                stack.callback(made.close)
+                return made
+
+            second = None if peer is None else connected(peer)
+            player = Player(connected(engine), place.fresh_root, place.env, trace["schema"], peer=second)
+            return _play(player, trace, console)
     except StoreUnavailable as reason:
         console.print(f"[bold cyan]skipped[/]: {escape(str(reason))}", highlight=False)
         return NOTHING_TESTED
@@ -55,7 +67,13 @@ def replay(
 
 
 def _replay_fault(
-    trace: Mapping[str, Any], *, engine: str, store: str, timeout_seconds: float, console: Console
+    trace: Mapping[str, Any],
+    *,
+    engine: str,
+    peer: str | None,
+    store: str,
+    timeout_seconds: float,
+    console: Console,
 ) -> int:
     from failpoints.gate import GateError
     from failpoints.replays import replay_fault
@@ -64,7 +82,9 @@ def _replay_fault(
 
     without_aws_variables()
     try:
-        ending = replay_fault(trace, engine=engine, store=store, timeout_seconds=timeout_seconds, console=console)
+        ending = replay_fault(
+            trace, engine=engine, peer=peer, store=store, timeout_seconds=timeout_seconds, console=console
+        )
     except StoreUnavailable as reason:
         console.print(f"[bold cyan]skipped[/]: {escape(str(reason))}", highlight=False)
         return NOTHING_TESTED

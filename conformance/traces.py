@@ -102,7 +102,9 @@ def read_trace(path: Path) -> dict[str, Any]:
     return found
 
 
-def make_trace(found: Mapping[str, Any], *, engine: str, store: str | None, seed: int) -> dict[str, Any]:
+def make_trace(
+    found: Mapping[str, Any], *, engine: str, store: str | None, seed: int, peer: str | None = None
+) -> dict[str, Any]:
     """A trace from what a failed test left: its operations, and for a sequence its schema and steps."""
     body = {
         "format": TRACE_FORMAT,
@@ -115,6 +117,7 @@ def make_trace(found: Mapping[str, Any], *, engine: str, store: str | None, seed
         "engine": engine,
         "store": store or "local",
         "seed": seed,
+        **({} if peer is None else {"peer": peer}),
     }
     check_trace(body, "this trace")
     return body
@@ -129,6 +132,8 @@ def cleared(found: Mapping[str, Any]) -> dict[str, Any]:
     return body
 
 
-def write_trace(path: Path, found: Mapping[str, Any], *, engine: str, store: str | None, seed: int) -> None:
-    body = make_trace(found, engine=engine, store=store, seed=seed)
+def write_trace(
+    path: Path, found: Mapping[str, Any], *, engine: str, store: str | None, seed: int, peer: str | None = None
+) -> None:
+    body = make_trace(found, engine=engine, peer=peer, store=store, seed=seed)
     path.write_text(json.dumps(body, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -29,7 +29,13 @@ from fixtures.stores.moto import StoreUnavailable
 EngineOption = Annotated[
     str, typer.Option("--engine", help="cmd:<command line>, python:<module>:<Class>, mutant:<name>, or reference.")
 ]
-StoreOption = Annotated[str, typer.Option("--store", help=f"An S3 store: {', '.join(set(STORES) - {'local'})}.")]
+PeerOption = Annotated[
+    str | None,
+    typer.Option("--peer", help="A second engine on the same graph, named like --engine; by default the same one."),
+]
+StoreOption = Annotated[
+    str, typer.Option("--store", help=f"An S3 store: {', '.join(name for name in STORES if name != 'local')}.")
+]
 JobsOption = Annotated[
     int | None,
     typer.Option("--jobs", min=1, help="Processes that try at the same time; by default as the cores allow."),
@@ -155,7 +161,15 @@ def verdict_of(console: Console, tried: int, wrong: list[str], noun: str, refuse
 
 
 def keep_trace(
-    directory: Path, name: str, found: Mapping[str, Any], engine: str, store: str, console: Console, *, seed: int = 0
+    directory: Path,
+    name: str,
+    found: Mapping[str, Any],
+    engine: str,
+    store: str,
+    console: Console,
+    *,
+    seed: int = 0,
+    peer: str | None = None,
 ) -> None:
     from conformance.runner.redaction import without_secrets
     from conformance.traces import write_trace
@@ -163,7 +177,8 @@ def keep_trace(
     path = directory / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)}.json"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        write_trace(path, found, engine=without_secrets(engine), store=store, seed=seed)
+        hidden = None if peer is None else without_secrets(peer)
+        write_trace(path, found, engine=without_secrets(engine), peer=hidden, store=store, seed=seed)
     except OSError as error:
         console.print(f"      its trace cannot be written to {path}: {error.strerror}", highlight=False, soft_wrap=True)
     else:

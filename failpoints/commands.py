@@ -24,6 +24,7 @@ from failpoints.command_ends import (
     TRACES,
     EngineOption,
     JobsOption,
+    PeerOption,
     Refusals,
     StoreOption,
     TimeoutOption,
@@ -37,6 +38,12 @@ from failpoints.command_ends import (
     say_rate,
     verdict_of,
 )
+
+
+def parse_all(engine: str, peer: str | None) -> None:
+    """Refuse engines that cannot be meant before anything is started."""
+    for each in (engine, *([] if peer is None else [peer])):
+        parse(each)
 
 
 def sweep_command(
@@ -65,6 +72,7 @@ def sweep_command(
             "that declares the capability. On any store, also local; one process at a time, and no traces.",
         ),
     ] = False,
+    peer: PeerOption = None,
     jobs: JobsOption = None,
     traces: TracesOption = TRACES,
     timeout: TimeoutOption = 120.0,
@@ -77,8 +85,10 @@ def sweep_command(
     from failpoints.writers import UnknownWriter, writers_called
 
     if failpoints:
-        if jobs is not None or double != "shapes":
-            raise usage("--jobs and --double are for cuts at requests: named failpoints are tried one after the other")
+        if jobs is not None or double != "shapes" or peer is not None:
+            raise usage(
+                "--jobs, --double and --peer are for cuts at requests: named failpoints are tried one after the other"
+            )
         from failpoints.matrix import UnknownSubject
         from failpoints.named import named_subjects, sweep_named
 
@@ -89,9 +99,9 @@ def sweep_command(
     if double not in DOUBLES:
         raise usage(f"--double is one of {', '.join(DOUBLES)}, not '{double}'")
     with refusals(UnknownWriter):
-        parse(engine)
+        parse_all(engine, peer)
         writers = writers_called(names_in(writer))
-    options = SweepOptions(engine=engine, store=store, double=double, timeout_seconds=timeout)
+    options = SweepOptions(engine=engine, peer=peer, store=store, double=double, timeout_seconds=timeout)
     console = make_console()
     found: list[CellResult] = []
     refused = Refusals(console)
@@ -107,7 +117,7 @@ def sweep_command(
                 show_cell(result, console)
                 advance(result.wrong is not None)
                 if result.wrong is not None:
-                    keep_trace(traces, name_of(result), trace_of(result), engine, store, console)
+                    keep_trace(traces, name_of(result), trace_of(result), engine, store, console, peer=peer)
             else:
                 refused.add(result)
     wrong = [f"{result.writer} {result.cut}: {', '.join(result.wrong[0])}" for result in found if result.wrong]
@@ -142,13 +152,16 @@ def race_command(
     kill_every: Annotated[
         int | None, typer.Option(min=1, help="Of a history: about one of so many calls has its process killed.")
     ] = None,
+    peer: PeerOption = None,
     jobs: JobsOption = None,
     traces: TracesOption = TRACES,
     timeout: TimeoutOption = 120.0,
 ) -> None:
     """Hold one driver at each of its requests while another does its work; or let many write at once."""
     with refusals():
-        parse(engine)
+        parse_all(engine, peer)
+    if processes is not None and peer is not None:
+        raise usage("--peer is for pairs: the processes of a history are all of one engine")
     if processes is None and (mixed or any(each is not None for each in (writes, seed, kill_every))):
         raise usage("--writes, --seed, --mixed and --kill-every are for a history: say with --processes how many write")
     if processes is not None and pairs:
@@ -171,7 +184,15 @@ def race_command(
     found: list[ScheduleResult] = []
     refused = Refusals(console)
     began = time.monotonic()
-    swept = sweep(engine, store=store, pairs=names, limit=limit, jobs=jobs or default_jobs(), timeout_seconds=timeout)
+    swept = sweep(
+        engine,
+        peer=peer,
+        store=store,
+        pairs=names,
+        limit=limit,
+        jobs=jobs or default_jobs(),
+        timeout_seconds=timeout,
+    )
     with in_words(console) as ended, progress_line(console, "schedules") as advance, closing(swept) as results:
         for result in results:
             if isinstance(result, ScheduleResult):
@@ -179,9 +200,8 @@ def race_command(
                 show_schedule(result, console)
                 advance(result.verdict == "wrong")
                 if result.verdict == "wrong" and result.trace is not None:
-                    keep_trace(
-                        traces, f"{result.pair}-{result.held}-{len(found)}", result.trace, engine, store, console
-                    )
+                    name = f"{result.pair}-{result.held}-{len(found)}"
+                    keep_trace(traces, name, result.trace, engine, store, console, peer=peer)
             else:
                 refused.add(result)
     wrong = [

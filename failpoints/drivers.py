@@ -98,9 +98,17 @@ class Drivers:
     """A supply of drivers that nobody has used yet."""
 
     def __init__(
-        self, gate: Gate, spec: str, env: Mapping[str, str], *, timeout_seconds: float = 120.0, ahead: int = 2
+        self,
+        gate: Gate,
+        spec: str,
+        env: Mapping[str, str],
+        *,
+        timeout_seconds: float = 120.0,
+        ahead: int = 2,
+        name: str = "driver",
     ) -> None:
         self._gate = gate
+        self._name = name
         self._spec = as_process(spec)
         self._env = env
         self._timeout_seconds = timeout_seconds
@@ -138,7 +146,7 @@ class Drivers:
 
     def _top_up(self) -> None:
         while len(self._warm) < max(1, self._ahead):
-            self._warm.append(self._starting.submit(self._start, f"driver-{next(self._numbers)}"))
+            self._warm.append(self._starting.submit(self._start, f"{self._name}-{next(self._numbers)}"))
 
     def _start(self, owner: str) -> Driver:
         port = self._gate.port(owner)

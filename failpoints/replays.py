@@ -29,14 +29,22 @@ from failpoints.workshop import Bench, SweepBroken, workshop
 from fixtures.stores.catalog import Store, running
 
 
-def replay_fault(trace: Mapping[str, Any], *, engine: str, store: str, timeout_seconds: float, console: Console) -> str:
+def replay_fault(
+    trace: Mapping[str, Any],
+    *,
+    engine: str,
+    store: str,
+    timeout_seconds: float,
+    console: Console,
+    peer: str | None = None,
+) -> str:
     """Run a trace of a fault. Returns in words how it went where nothing was wrong; else `RequirementBroken`."""
     check_fault(trace)
     try:
         if trace["kind"] == "history":
             with running(store) as place:
                 return _history(trace, engine, place, timeout_seconds, console)
-        with workshop(engine, store, timeout_seconds=timeout_seconds) as (bench, place):
+        with workshop(engine, store, peer=peer, timeout_seconds=timeout_seconds) as (bench, place):
             return _REPLAYS[trace["kind"]](trace, bench, place, console)
     except SetupFailed as failed:
         raise SweepBroken(str(failed)) from failed

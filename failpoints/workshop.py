@@ -13,7 +13,7 @@ import queue
 import signal
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.context import SpawnProcess
 from multiprocessing.queues import Queue
@@ -44,10 +44,15 @@ class SweepBroken(Exception):
 
 @dataclass(frozen=True)
 class Bench:
-    """A gate before a store, and drivers behind it."""
+    """A gate before a store, and drivers behind it.
+
+    `peers` are drivers of the engine that comes after, or in between: another one where two engines share a graph, and
+    otherwise the same.
+    """
 
     gate: Gate
     drivers: Drivers
+    peers: Drivers
 
 
 @dataclass(frozen=True)
@@ -75,35 +80,45 @@ def check_store(name: str) -> None:
 
 @contextmanager
 def workshop(
-    engine: str, store: str, *, timeout_seconds: float = 120.0, page_keys: int | None = None
+    engine: str,
+    store: str,
+    *,
+    peer: str | None = None,
+    timeout_seconds: float = 120.0,
+    page_keys: int | None = None,
 ) -> Iterator[tuple[Bench, Store]]:
     """A store, a gate and drivers, until the block ends."""
     check_store(store)
     with (
         running(store, page_keys=page_keys) as place,
-        bench_at(place, engine, timeout_seconds=timeout_seconds) as bench,
+        bench_at(place, engine, peer=peer, timeout_seconds=timeout_seconds) as bench,
     ):
         yield bench, place
 
 
 @contextmanager
-def bench_at(store: Store, engine: str, *, timeout_seconds: float = 120.0) -> Iterator[Bench]:
+def bench_at(store: Store, engine: str, *, peer: str | None = None, timeout_seconds: float = 120.0) -> Iterator[Bench]:
     """A gate and drivers at a store that is running."""
-    with (
-        quickened(engine) as process,
-        Gate(store.env[_ENDPOINT]) as gate,
-        Drivers(gate, process, store.env, timeout_seconds=timeout_seconds) as drivers,
-    ):
-        yield Bench(gate, drivers)
+    with ExitStack() as stack:
+        gate = stack.enter_context(Gate(store.env[_ENDPOINT]))
+
+        def drivers_of(spec: str, name: str) -> Drivers:
+            process = stack.enter_context(quickened(spec))
+            made = Drivers(gate, process, store.env, timeout_seconds=timeout_seconds, name=name)
+            return stack.enter_context(made)
+
+        drivers = drivers_of(engine, "driver")
+        yield Bench(gate, drivers, drivers if peer is None else drivers_of(peer, "peer"))
 
 
 def lacking(bench: Bench, needs: Sequence[str]) -> list[str]:
-    """Of these operations, those that the engine does not have."""
-    driver = bench.drivers.take()
-    try:
-        return [each for each in needs if not driver.engine.supports(each)]
-    finally:
-        bench.drivers.done(driver)
+    """Of these operations, those that the engine does not have, or its peer."""
+    missing: set[str] = set()
+    for drivers in (bench.drivers, bench.peers):
+        driver = drivers.take()
+        missing.update(each for each in needs if not driver.engine.supports(each))
+        drivers.done(driver)
+    return [each for each in needs if each in missing]
 
 
 def swept_in_processes(
@@ -114,11 +129,12 @@ def swept_in_processes(
     store: str,
     jobs: int,
     timeout_seconds: float,
+    peer: str | None = None,
 ) -> Generator[Result, None, None]:
     """The results of all tasks, in the order in which they are ready. `run` is a function of a module."""
     check_store(store)
     if jobs <= 1:
-        with workshop(engine, store, timeout_seconds=timeout_seconds) as (bench, place):
+        with workshop(engine, store, peer=peer, timeout_seconds=timeout_seconds) as (bench, place):
             for task in tasks:
                 yield from run(bench, place, task)
         return
@@ -126,7 +142,7 @@ def swept_in_processes(
     waiting, results = context.Queue(), context.Queue()
     for each in (*tasks, *[None] * jobs):
         waiting.put(each)
-    arguments = (run, waiting, results, engine, store, timeout_seconds)
+    arguments = (run, waiting, results, engine, peer, store, timeout_seconds)
     processes = [context.Process(target=_work, args=arguments) for _ in range(jobs)]
     for process in processes:
         process.start()
@@ -183,6 +199,7 @@ def _work(
     waiting: Queue[Any],
     results: Queue[Any],
     engine: str,
+    peer: str | None,
     store: str,
     timeout_seconds: float,
 ) -> None:
@@ -191,7 +208,7 @@ def _work(
     signal.signal(signal.SIGTERM, _leave)
     without_aws_variables()
     try:
-        with workshop(engine, store, timeout_seconds=timeout_seconds) as (bench, place):
+        with workshop(engine, store, peer=peer, timeout_seconds=timeout_seconds) as (bench, place):
             while (task := waiting.get()) is not None:
                 for result in run(bench, place, task):
                     results.put(("result", result))

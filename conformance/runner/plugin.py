@@ -56,6 +56,7 @@ FAULTS = "FAULTS"
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("touchstone", "the engine under test, and where it is tested")
     group.addoption("--touchstone-engine", default="reference", help="cmd:…, python:…:… or reference")
+    group.addoption("--touchstone-peer", default=None, help="a second engine on the same graphs, named likewise")
     group.addoption("--touchstone-store", action="append", default=[], help=f"{', '.join(STORES)}; may be repeated")
     group.addoption("--touchstone-profile", default="quick", choices=list(PROFILES), help="how much is done")
     group.addoption("--touchstone-seed", type=int, default=0, help="the seed of the random sequences")
@@ -285,6 +286,21 @@ def peers(request: pytest.FixtureRequest, store: Store) -> Iterator[Peers]:
     yield start
     for each in reversed(started):
         each.close()
+
+
+@pytest.fixture
+def peer(request: pytest.FixtureRequest, store: Store) -> Iterator[Engine | None]:
+    """The second engine of this run, on the same store, where there is one."""
+    spec = request.config.getoption("--touchstone-peer")
+    if spec is None:
+        yield None
+        return
+    timeout = request.config.getoption("--touchstone-timeout")
+    engine = Engine.connect(spec, env=store.env, timeout_seconds=timeout)
+    try:
+        yield engine
+    finally:
+        engine.close()
 
 
 @pytest.fixture(scope="session")

@@ -58,6 +58,7 @@ class RunOptions:
     """What was asked for."""
 
     engine: str = "reference"
+    peer: str | None = None
     stores: tuple[str, ...] = ("local",)
     suites: tuple[str, ...] = ()
     profile: str = "default"
@@ -78,6 +79,8 @@ class RunOptions:
     def command(self) -> str:
         """The command that repeats this run, without secrets: they have to be put in again."""
         words = ["touchstone", "run", "--engine", without_secrets(self.engine)]
+        if self.peer is not None:
+            words += ["--peer", without_secrets(self.peer)]
         for name in self.stores:
             words += ["--store", name]
         for group in self.suites:
@@ -117,6 +120,8 @@ def check_options(options: RunOptions) -> tuple[KnownFailure, ...]:
     if unknown:
         names = ", ".join(sorted(groups))
         raise RunUsageError(f"there is no suite '{unknown[0]}'; there are {names}, SEQ and {FAULTS}")
+    if options.peer is not None and {each.upper() for each in options.suites} != {"SEQ"}:
+        raise RunUsageError("--peer takes turns in random sequences: give --suite sequences, or race them with 'race'")
     unfit = [name for name in options.stores if OWN_SERVER not in kind_of(name).capabilities]
     if FAULTS in [each.upper() for each in options.suites] and unfit:
         because = "a local directory has no requests that could be cut or held"
@@ -207,6 +212,8 @@ def _try_engine(this: Run, store: Store, console: Console) -> None:
     """Whether there is an engine to judge: one that says hello, and takes the first requests without breaking down."""
     options = this.options
     try:
+        if options.peer is not None:
+            Engine.connect(options.peer, env=store.env, timeout_seconds=options.timeout_seconds).close()
         engine = Engine.connect(options.engine, env=store.env, timeout_seconds=options.timeout_seconds)
         try:
             this.hello = engine.hello
@@ -277,6 +284,8 @@ def _pytest_args(options: RunOptions, store: str, junit: Path | None) -> list[st
     if not options.pytest_args:
         args += ["-p", "no:terminal"]  # Who gives options to pytest also wants to see what it says.
     args += ["--touchstone-engine", options.engine, "--touchstone-profile", options.profile]
+    if options.peer is not None:
+        args += ["--touchstone-peer", options.peer]
     args += ["--touchstone-seed", str(options.seed), "--touchstone-timeout", str(options.timeout_seconds)]
     args += ["--touchstone-store", store]
     for group in options.suites:
@@ -368,6 +377,7 @@ def _test_row(this: Run, record: TestRecord, directory: Path | None) -> dict[str
             directory / trace,
             phase.trace,
             engine=without_secrets(this.options.engine),
+            peer=None if this.options.peer is None else without_secrets(this.options.peer),
             store=record.store,
             seed=this.options.seed,
         )

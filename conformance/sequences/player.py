@@ -2,7 +2,7 @@
 
 After every step each branch is read through the handle that did it and through another one, and the auditor reads the
 bytes. A step that both refuse is a good step. Handles are numbered; a step through a handle that is not open, or that
-may not write, goes through the first one.
+may not write, goes through the first one. Where two engines take turns, the odd handles are the second one's.
 """
 
 from __future__ import annotations
@@ -36,14 +36,25 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 class Player:
     """One graph, and the steps that are done to it."""
 
-    def __init__(self, engine: Engine, fresh_root: Callable[[], str], env: Mapping[str, str], schema: str) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        fresh_root: Callable[[], str],
+        env: Mapping[str, str],
+        schema: str,
+        *,
+        peer: Engine | None = None,
+    ) -> None:
         self.engine = engine
+        self._peer = peer
         self.schema = schema
         self.steps: list[Step] = []
         self._fresh_root = fresh_root
         self._env = env
         self.graph = JudgedGraph.init(engine, fresh_root(), env, schema)
         self._handles: dict[int, Handle] = {0: self.graph.handle}
+        if peer is not None:
+            self._handles[1] = peer.open(self.graph.uri)
         self._read_only: set[int] = set()
         self._turn = 0
         self._made: list[str] = []
@@ -55,9 +66,9 @@ class Player:
     def play(self, step: Step) -> None:
         """Do one step, and judge."""
         self.steps.append(step)
-        if not self.engine.supports(*NEEDS.get(step["do"], ())):
-            return
         self.graph.handle = self._handles[self._writer(step.get("handle", 0))]
+        if not self.graph.engine.supports(*NEEDS.get(step["do"], ())):
+            return
         self.refused = False
         do: Callable[..., None] = getattr(self, f"_do_{step['do']}")
         do(**{name: value for name, value in step.items() if name not in ("do", "handle")})
@@ -131,7 +142,8 @@ class Player:
     def _do_open(self, number: int, read_only: bool = False) -> None:
         """Open a further handle, or this one again."""
         before = self.graph.handle
-        handle = self.graph.reopen(read_only=read_only or None)
+        engine = self._peer if self._peer is not None and number % 2 else self.engine
+        handle = self.graph.reopen(engine=engine, read_only=read_only or None)
         self._handles[number] = handle
         self._read_only.discard(number)
         if read_only and number != 0:
@@ -160,7 +172,8 @@ class Player:
                     if at_version != found:
                         because = f"'{table_key}' at version {commit.manifest_version} is not what its commit left"
                         raise RequirementBroken(("SNP-03",), because)
-                if meant:
+                one = meant[0] if meant else None
+                if meant and handle.engine.supports("entity_at"):
                     one = handle.entity_at(table_key, meant[0]["id"], commit=commit.commit_id)
             except EngineError as error:
                 if self._may_be_gone(commit):
@@ -193,8 +206,9 @@ class Player:
             return
         exported = self.graph.handle.export(branch)
         uri = self._fresh_root()
-        self.engine.init(uri, self.schema)
-        handle = self.engine.open(uri)
+        other = self.engine if self._peer is None or self.graph.engine is self._peer else self._peer
+        other.init(uri, self.schema)
+        handle = other.open(uri)
         try:
             handle.load(exported, "overwrite")
             difference = first_difference(handle.export(), exported)

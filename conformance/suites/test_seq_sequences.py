@@ -33,13 +33,13 @@ SHOWN_BY = {
 @pytest.mark.requirement("IDX-01", "BRA-17", "BRA-18", "MRG-12", "CLN-07")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_sequences_mean_what_the_model_says(
-    engine: Engine, store: Store, request: pytest.FixtureRequest, part: int
+    engine: Engine, peer: Engine | None, store: Store, request: pytest.FixtureRequest, part: int
 ) -> None:
     profile = profile_of(request.config)
     seed = int(request.config.getoption("--touchstone-seed"))
 
     def start() -> Player:
-        return Player(engine, store.fresh_root, store.env, BASE)
+        return Player(engine, store.fresh_root, store.env, BASE, peer=peer)
 
     try:
         machine = run_sequences(

@@ -61,9 +61,17 @@ class Crashed:
     exchanges: tuple[Exchange, ...]
 
 
-def crash(bench: Bench, work: Callable[[Driver], Ending], ready: Callable[[Driver], None], cut: Cut | None) -> Crashed:
+def crash(
+    bench: Bench,
+    work: Callable[[Driver], Ending],
+    ready: Callable[[Driver], None],
+    cut: Cut | None,
+    *,
+    peer: bool = False,
+) -> Crashed:
     """Have a new driver get ready, then work, and kill it at the cut; without one it comes to its end and is ended."""
-    driver = bench.drivers.take()
+    drivers = bench.peers if peer else bench.drivers
+    driver = drivers.take()
     armed: Armed | None = None
     try:
         ready(driver)
@@ -71,7 +79,7 @@ def crash(bench: Bench, work: Callable[[Driver], Ending], ready: Callable[[Drive
         armed = _armed(bench.gate, driver, cut)
         ending, killed = _run(bench.gate, driver, work, armed, cut)
     finally:
-        bench.drivers.done(driver)
+        drivers.done(driver)
         if armed is not None:
             armed.disarm()
     bench.gate.settle(driver.owner)
@@ -128,7 +136,7 @@ def crash_writer(bench: Bench, baseline: Baseline, writer: Writer, cut: Cut | No
 def crash_recovery(bench: Bench, before: Before, photo: Photo, cut: Cut) -> Crashed:
     """Put a crashed graph back, and have the driver die that opens it."""
     Forge(before.uri, dict(before.env)).restore(photo)
-    return crash(bench, lambda driver: _open(driver, before.uri), lambda driver: None, cut)
+    return crash(bench, lambda driver: _open(driver, before.uri), lambda driver: None, cut, peer=True)
 
 
 def _open(driver: Driver, uri: str) -> Ending:
@@ -228,7 +236,7 @@ def _seen_by_a_reader(
     **allowed: bool,
 ) -> bool:
     """Whether somebody who only reads finds the step done. Whoever only reads writes nothing [SNP-09, REC-21]."""
-    driver = bench.drivers.take()
+    driver = bench.peers.take()
     owners.append(driver.owner)
     try:
         found = judge_reader(driver.engine, before, scene, ending, what, **allowed)
@@ -236,7 +244,7 @@ def _seen_by_a_reader(
         because = f"after {what} the driver that only reads broke down: {fault.message}"
         raise RequirementBroken(("SNP-09",), because) from fault
     finally:
-        bench.drivers.done(driver)
+        bench.peers.done(driver)
     refuse_writes(bench.gate, driver, what)
     return found
 
@@ -253,7 +261,7 @@ def _recovered(
     bench: Bench, before: Before, scene: Scene, ending: Ending, what: str, owners: list[str]
 ) -> tuple[Outcome, tuple[Exchange, ...]]:
     """Have a new driver recover, and the oracle judge; also the durable requests of the recovery."""
-    driver = bench.drivers.take()
+    driver = bench.peers.take()
     owners.append(driver.owner)
     opened: list[int] = []
     mark = bench.gate.mark()
@@ -266,7 +274,7 @@ def _recovered(
         because = f"after {what} and a recovery the graph cannot be looked at: {error}"
         raise RequirementBroken(("REC-18",), because) from error
     finally:
-        bench.drivers.done(driver)
+        bench.peers.done(driver)
     return outcome, _durable_until(bench.gate.exchanges(driver.owner, since=mark), opened)
 
 

@@ -46,13 +46,14 @@ Shape = tuple[tuple[str, str, str], ...]
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """What is swept: an engine on a store, and how far.
+    """What is swept: an engine on a store, who recovers it if that is another one, and how far.
 
     `double` is "shapes" for double crashes of each shape of a recovery, "all" for those of every cell, "none" for none.
     `cells` is (k, n): of every n cells of a writer the k-th, so that several processes can share them.
     """
 
     engine: str = "reference"
+    peer: str | None = None
     store: str = "moto"
     double: str = "shapes"
     timeout_seconds: float = 120.0
@@ -279,6 +280,7 @@ def sweep(
         run_task,
         tasks_of(writers, options, jobs),
         engine=options.engine,
+        peer=options.peer,
         store=options.store,
         jobs=jobs,
         timeout_seconds=options.timeout_seconds,

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 
 from conformance.model import Model
 from failpoints.baseline import build
-from failpoints.drivers import Driver
+from failpoints.drivers import Driver, Drivers
 from failpoints.gate import WRITE_VERBS, Armed, Exchange, GateBusy, GateTimeout, Rule
 from failpoints.oracle import Before, look
 from failpoints.pairs.pairs import Pair
@@ -111,14 +111,18 @@ class Stage:
     def driver(self, role: str) -> Driver:
         """The process that plays a role."""
         if role not in self._drivers:
-            self._drivers[role] = self.bench.drivers.take()
+            self._drivers[role] = self._supply(role).take()
         return self._drivers[role]
+
+    def _supply(self, role: str) -> Drivers:
+        """Where two engines share a graph, the second lane is the peer's."""
+        return self.bench.peers if role == "second" else self.bench.drivers
 
     def replace(self, role: str) -> None:
         """A process that is of no use any more."""
         driver = self._drivers.pop(role)
         driver.kill()
-        self.bench.drivers.done(driver)
+        self._supply(role).done(driver)
 
     def _put(self, photo: Photo) -> None:
         Forge(self._uri, dict(self.ground.env)).restore(photo)

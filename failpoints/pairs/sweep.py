@@ -60,11 +60,12 @@ def sweep(
     limit: int | None = None,
     jobs: int = 1,
     timeout_seconds: float = TIMEOUT_SECONDS,
+    peer: str | None = None,
 ) -> Generator[ScheduleResult | Refused, None, None]:
     """Run the schedules of pairs, in `jobs` processes; results as they come."""
     units = [Unit(pair, held, limit) for pair in pairs_called(pairs) for held in SIDES]
     yield from swept_in_processes(
-        run_unit, units, engine=engine, store=store, jobs=jobs, timeout_seconds=timeout_seconds
+        run_unit, units, engine=engine, peer=peer, store=store, jobs=jobs, timeout_seconds=timeout_seconds
     )
 
 

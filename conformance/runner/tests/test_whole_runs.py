@@ -123,6 +123,8 @@ def test_a_driver_that_breaks_down_is_a_fault_and_never_a_verdict(driver: str, t
         (["--suite", "XYZ"], "there is no suite 'XYZ'"),
         (["--profile", "eternal"], "there is no profile 'eternal'"),
         (["--known-failing", "no/such/file"], "cannot be read"),
+        (["--peer", "banana"], "banana"),
+        (["--peer", "reference", "--suite", "LOD"], "--peer takes turns in random sequences"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused_in_words(args: list[str], words: str) -> None:
@@ -144,6 +146,19 @@ def test_a_random_sequence_finds_what_optimize_loses_and_cuts_it_down(tmp_path: 
     assert len(trace["steps"]) <= 3, "two steps are enough: a row, and optimize"
     again = touchstone("replay", str(tmp_path / failed[0]["trace"]), "--engine", f"{ENGINES}:ForgetsOnOptimize")
     assert again.returncode == 1 and "because" in again.stdout, again.stdout + again.stderr
+
+
+def test_two_engines_take_turns_in_random_sequences_and_the_trace_names_both(tmp_path: Path) -> None:
+    bad = f"{ENGINES}:ForgetsOnOptimize"
+    done = touchstone("run", "--peer", bad, "--suite", "sequences", "--seed", "2", "--report", str(tmp_path))
+
+    failed = [test for test in report_in(tmp_path)["tests"] if test["outcome"] == "failed"]
+    assert done.returncode == 1 and failed, done.stdout + done.stderr
+    trace = tmp_path / failed[0]["trace"]
+    assert json.loads(trace.read_text(encoding="utf-8"))["peer"] == bad
+    again = touchstone("replay", str(trace), "--peer", bad)
+    alone = touchstone("replay", str(trace))
+    assert (again.returncode, alone.returncode) == (1, 0), again.stdout + alone.stdout
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed: it runs the example driver")

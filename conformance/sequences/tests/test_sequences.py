@@ -41,6 +41,43 @@ def players(tmp_path: Path, engine: str = "reference") -> Iterator[tuple[Callabl
     under_test.close()
 
 
+def turns(tmp_path: Path, engine: str, peer: str) -> Iterator[Player]:
+    """A graph that two engines take turns on."""
+    first, second = (Engine.connect(each, env={}) for each in (engine, peer))
+    roots = (str(tmp_path / f"graph-{number}") for number in range(9))
+    yield Player(first, lambda: next(roots), {}, BASE, peer=second)
+    first.close()
+    second.close()
+
+
+def test_two_engines_take_turns_on_one_graph_and_either_is_blamed_for_its_own_step(tmp_path: Path) -> None:
+    row: Step = {
+        "do": "load",
+        "mode": "merge",
+        "branch": "main",
+        "records": [{"type": "Person", "data": {"name": "a"}}],
+    }
+    for bad in (0, 1):
+        specs = ["reference", "reference"]
+        specs[bad] = f"{ENGINES}:ForgetsOnOptimize"
+        with contextmanager(turns)(tmp_path / str(bad), *specs) as player:
+            player.play({**row, "handle": 0})
+            player.play({"do": "open", "number": 2, "handle": 1})
+            player.play({"do": "optimize", "handle": 1 - bad})
+            player.play({"do": "import", "branch": "main", "handle": 1})
+            with pytest.raises(RequirementBroken, match="after optimize the branch 'main'"):
+                player.play({"do": "optimize", "handle": bad})
+
+
+def test_the_peer_is_another_process_of_its_own_kind(tmp_path: Path) -> None:
+    """What it does not offer, it is not asked for; the first engine is."""
+    with contextmanager(turns)(tmp_path, "reference", f"{ENGINES}:HasNoBranches") as player:
+        player.play({"do": "branch_create", "name": "feature", "source": "main", "handle": 1})
+        assert player.graph.model.branch_list() == ["main"]
+        player.play({"do": "branch_create", "name": "feature", "source": "main", "handle": 0})
+        assert player.graph.model.branch_list() == ["feature", "main"]
+
+
 def steps_of(tmp_path: Path, seed: int) -> list[list[Step]]:
     tmp_path.mkdir()
     with players(tmp_path) as (start, made):

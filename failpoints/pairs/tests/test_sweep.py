@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from conformance.traces import make_trace
-from failpoints.pairs.pairs import PAIRS
+from failpoints.pairs.pairs import PAIRS, Side
 from failpoints.pairs.schedule import Hold, ScheduleResult, run
 from failpoints.pairs.stage import Stage, prepare
 from failpoints.pairs.sweep import Unit, counts_of, replay_pair, run_unit
@@ -51,6 +51,24 @@ def test_a_dead_writer_is_recorded_once_by_two_that_recover_it(bench: Bench, sto
     with Stage(bench, store, prepare(bench, store, PAIRS["open-open"])) as stage:
         result = run(stage, "first", Hold(0, "PUT", "audit transaction", 1))
     assert (result.verdict, result.reached, result.outcome) == ("ok", True, "both done"), result.because
+
+
+@pytest.mark.parametrize(
+    "engines", [("reference", "mutant:blind-manifest-put"), ("mutant:blind-manifest-put", "reference")]
+)
+def test_of_two_engines_that_race_the_broken_one_is_found_in_either_lane(
+    store: Store, engines: tuple[str, str]
+) -> None:
+    side: Side = "first" if engines[0] != "reference" else "second"
+    hold = Hold(0, "PUT", "manifest data", 1, table="__manifest")
+    with (
+        bench_at(store, engines[0], peer=engines[1]) as bench,
+        Stage(bench, store, prepare(bench, store, PAIRS["insert-insert-tables"])) as stage,
+    ):
+        found = run(stage, side, hold)
+        owners = {name: stage.driver(name).owner.partition("-")[0] for name in ("first", "second", "reader")}
+    assert (found.verdict, found.reached) == ("wrong", True) and "is lost" in found.because
+    assert owners == {"first": "driver", "second": "peer", "reader": "driver"}
 
 
 def test_a_schedule_is_run_again_from_its_trace(bench: Bench, store: Store) -> None:
