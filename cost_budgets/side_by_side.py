@@ -1,0 +1,93 @@
+"""Two engines' costs beside each other: a table for a page, and a picture of each operation's requests by depth.
+
+What is drawn was measured by `touchstone cost --report`. Each engine has a line of its own shape, with its numbers at
+the points, so that nobody needs colour to tell them apart. Pure, but for the one picture that is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from markupsafe import escape
+
+_WIDTH: Final = 380
+_HEIGHT: Final = 180
+_COLUMNS: Final = 2
+_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 24, 30, 30
+_DASHES: Final = ("", "6 4")
+Points = dict[int, int]
+Costs = dict[tuple[str, str], Points]
+
+
+def read_costs(path: Path) -> tuple[str, Costs]:
+    """The engine of a cost.json, and of each operation and graph the requests by commits."""
+    body: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    found: Costs = {}
+    for row in body["measurements"]:
+        points = found.setdefault((row["operation"], row["ground"]), {})
+        points[int(row["variables"]["H"])] = int(row["requests"])
+    return str(body["engine"]), found
+
+
+def side_by_side(engine: tuple[str, Costs], reference: tuple[str, Costs], picture: Path) -> dict[str, str]:
+    """The table, and the path of the picture that was written; only operations that both were measured on."""
+    ours, theirs = reference[1], engine[1]
+    both = [key for key in theirs if key in ours]
+    lines = ["| operation | graph | requests by commits | the reference |", "|---|---|---|---|"]
+    lines += [f"| {key[0]} | {key[1]} | {_words(theirs[key])} | {_words(ours[key])} |" for key in both]
+    drawn = [key for key in both if len(theirs[key]) > 1 and key[1] == "grown"]
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    picture.write_text(_picture([(key[0], theirs[key], ours[key]) for key in drawn]), encoding="utf-8")
+    return {"table": "\n".join(lines), "picture": picture.name}
+
+
+def _words(points: Points) -> str:
+    return ", ".join(f"{requests} at {commits}" for commits, requests in sorted(points.items()))
+
+
+def _picture(curves: list[tuple[str, Points, Points]]) -> str:
+    rows = -(-len(curves) // _COLUMNS) or 1
+    style = "text{font:11px sans-serif}.t{font-weight:bold}.a{fill:none;stroke:#888}.l{fill:none;stroke:#111}"
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH * _COLUMNS} {_HEIGHT * rows + 24}">',
+        f"<style>{style}</style>",
+        '<text x="8" y="14">solid with circles: the engine; dashed with squares: the reference</text>',
+    ]
+    for number, (operation, theirs, ours) in enumerate(curves):
+        x, y = number % _COLUMNS * _WIDTH, number // _COLUMNS * _HEIGHT + 20
+        parts.append(f'<g transform="translate({x} {y})">{_curve(operation, theirs, ours)}</g>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _curve(operation: str, theirs: Points, ours: Points) -> str:
+    commits = [*theirs, *ours]
+    low, high, top = min(commits), max(commits), max(*theirs.values(), *ours.values(), 1)
+    bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
+
+    def place(at: int, requests: int) -> tuple[float, float]:
+        across = (at - low) / (high - low) if high > low else 0.5
+        return _LEFT + across * (right - _LEFT), bottom - requests / top * (bottom - _TOP)
+
+    parts = [
+        f'<text class="t" x="{_LEFT}" y="20">{escape(operation)}</text>',
+        f'<path class="a" d="M{_LEFT} {_TOP}V{bottom}H{right}"/>',
+        f'<text x="{_LEFT}" y="{bottom + 16}">{low}</text>',
+        f'<text x="{right}" y="{bottom + 16}" text-anchor="end">{high} commits</text>',
+    ]
+    for number, points in enumerate((theirs, ours)):
+        places = [place(at, requests) for at, requests in sorted(points.items())]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        parts.append(f'<polyline class="l" stroke-dasharray="{_DASHES[number]}" points="{path}"/>')
+        for (x, y), (_, requests) in zip(places, sorted(points.items()), strict=True):
+            parts.append(_mark(number, x, y))
+            parts.append(f'<text x="{x:.1f}" y="{y - 6:.1f}" text-anchor="middle">{requests}</text>')
+    return "".join(parts)
+
+
+def _mark(number: int, x: float, y: float) -> str:
+    if number:
+        return f'<rect x="{x - 3:.1f}" y="{y - 3:.1f}" width="6" height="6"/>'
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>'
