@@ -39,6 +39,9 @@ from failpoints.command_ends import (
     verdict_of,
 )
 
+# Of each pair and direction, where all pairs are run: all of their schedules are thousands.
+LIMIT_OF_ALL = 6
+
 
 def parse_all(engine: str, peer: str | None) -> None:
     """Refuse engines that cannot be meant before anything is started."""
@@ -137,7 +140,12 @@ def race_command(
         typer.Option("--pairs", help="Names of pairs, or all, the default: two drivers, one held at each request."),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="At most so many schedules of a pair in each direction.")
+        int | None,
+        typer.Option(
+            min=0,
+            help=f"At most so many schedules of a pair in each direction, those first in which most is decided. By "
+            f"default every one of a pair that is named, and {LIMIT_OF_ALL} of each where all are run; 0 is every one.",
+        ),
     ] = None,
     processes: Annotated[
         int | None, typer.Option(min=1, help="A history instead: so many processes write at once.")
@@ -179,6 +187,8 @@ def race_command(
     from failpoints.pairs.sweep import seldom_reached, sweep, table_of
 
     names = names_in(pairs)
+    if limit is None and "all" in names:
+        limit = LIMIT_OF_ALL
     with refusals(UnknownPair):
         pairs_called(names)
     found: list[ScheduleResult] = []
@@ -189,7 +199,7 @@ def race_command(
         peer=peer,
         store=store,
         pairs=names,
-        limit=limit,
+        limit=limit or None,
         jobs=jobs or default_jobs(),
         timeout_seconds=timeout,
     )
