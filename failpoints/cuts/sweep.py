@@ -3,7 +3,7 @@
 First the writer runs once with nobody in its way: that shows its durable requests, and how many commits it makes. Then
 each of them is cut. A recovery that makes durable requests, whatever the writer left, is cut in turn at each of those,
 once for every shape that a recovery of this writer has: two recoveries that make the same requests of the same roles
-have the same shape.
+have the same shape, whichever tables of nodes or of edges they are about.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class SweptWriter:
         """One cut, and if its recovery has a new shape, every cut of that."""
         result, recovery = self._single(cut)
         yield result
-        shape = tuple((each.verb, each.role, each.table) for each in recovery)
+        shape = shape_of(recovery)
         if recovery and (self.double == "all" or (self.double == "shapes" and shape not in self.shapes)):
             self.shapes.add(shape)
             yield from self._doubles(cut, again_cuts_of(recovery))
@@ -177,6 +177,19 @@ class SweptWriter:
     def _wrong(self, cut: Cut, broken: RequirementBroken, began: float) -> CellResult:
         seconds = time.monotonic() - began
         return CellResult(self.writer.name, cut, wrong=(broken.ids, broken.because), seconds=seconds)
+
+
+def shape_of(recovery: Sequence[Exchange]) -> Shape:
+    """The requests of a recovery, with tables by their kind and by which of that kind came first."""
+    met: dict[str, list[str]] = {}
+    shape = []
+    for each in recovery:
+        kind = each.table.partition("/")[0]
+        known = met.setdefault(kind, [])
+        if each.table not in known:
+            known.append(each.table)
+        shape.append((each.verb, each.role, f"{kind} {known.index(each.table)}"))
+    return tuple(shape)
 
 
 def _commits_made(before: Before) -> int:

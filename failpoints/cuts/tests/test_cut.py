@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from failpoints.cuts.cut import Cut, CutError, again_cuts_of, cuts_of, kills_of, listing_cuts_of
+from failpoints.cuts.sweep import shape_of
 from failpoints.cuts.traces import same_place
 from failpoints.gate import Exchange
 
@@ -77,6 +78,15 @@ def test_before_a_request_and_after_the_one_that_was_waited_for_a_recovery_is_ki
     kills = [(cut.nth, cut.moment) for cut in again_cuts_of(in_turn) if cut.moment != "lost"]
 
     assert kills == [(1, "before"), (1, "applied"), (2, "applied"), (3, "before"), (3, "applied")]
+
+
+def test_recoveries_of_other_tables_of_the_same_kinds_have_one_shape() -> None:
+    def recovered(*tables: str) -> list[Exchange]:
+        return [request(number, "table version", table) for number, table in enumerate(tables)]
+
+    assert shape_of(recovered("nodes/a", "nodes/b")) == shape_of(recovered("nodes/c", "nodes/a"))
+    others = [recovered("nodes/a", "nodes/a"), recovered("nodes/a", "edges/b"), recovered("nodes/a")]
+    assert shape_of(recovered("nodes/a", "nodes/b")) not in [shape_of(each) for each in others]
 
 
 def test_an_operation_without_durable_requests_is_only_killed_around_its_answer() -> None:
