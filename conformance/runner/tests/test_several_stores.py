@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,7 @@ def test_an_endpoint_of_somebody_is_used_by_every_process_of_a_run_and_left_as_i
     before = {each["path"] for each in obstore.list(moto_store.objects()).collect()}
 
     done = touchstone(
-        "run", "--engine", "cmd:omniref drive", "--store", "endpoint", "--suite", "RPR", "--profile", "quick",
+        "run", "--engine", f"cmd:{sys.executable} -m reference.cli drive", "--store", "endpoint", "--suite", "RPR", "--profile", "quick",
         "--workers", "2", "--report", str(tmp_path),
     )  # fmt: skip
 
