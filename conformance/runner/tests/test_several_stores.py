@@ -123,9 +123,10 @@ def test_an_endpoint_of_somebody_is_used_by_every_process_of_a_run_and_left_as_i
         monkeypatch.setenv(name, value)
     before = {each["path"] for each in obstore.list(moto_store.objects()).collect()}
 
+    engine = f"cmd:{sys.executable} -m reference.cli drive"
     done = touchstone(
-        "run", "--engine", f"cmd:{sys.executable} -m reference.cli drive", "--store", "endpoint", "--suite", "RPR", "--profile", "quick",
-        "--workers", "2", "--report", str(tmp_path),
+        "run", "--engine", engine, "--store", "endpoint", "--suite", "RPR", "--profile", "quick", "--workers", "2",
+        "--report", str(tmp_path),
     )  # fmt: skip
 
     report = report_in(tmp_path)
