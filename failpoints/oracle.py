@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from conformance.adapters import EngineError
+from conformance.adapters import EngineError, Unsupported
 from conformance.audit import GraphUnreadable, audit
 from conformance.judge import Engine, Handle, RequirementBroken
 from conformance.judge.blame import operation_of
@@ -116,6 +116,8 @@ def judge_reader(
             exports=exports_of(reader),
             recoveries_max=_recoveries_max(scene),
         )
+    except Unsupported:
+        return False  # It opens to write and not otherwise, and so there is nobody who only reads.
     except EngineError as error:
         _judge_refused_reader(engine, before, ending, what, error)
         return False

@@ -103,7 +103,7 @@ class Crashed:
     @classmethod
     def with_sidecar(cls, graph: JudgedGraph, forge: Forge, body: Answer) -> Crashed:
         """A graph with whatever drift it has, and a sidecar made by hand."""
-        rows = rows_of(graph.engine.open(graph.uri, read_only=True))
+        rows = rows_of(graph.engine.look(graph.uri))
         forge.write_sidecar(body)
         return cls._found(graph, forge, body["operation_id"], rows, rows, body["branch"] or "main")
 

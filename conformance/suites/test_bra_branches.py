@@ -201,7 +201,7 @@ def test_the_lock_branch_is_not_listed(judged: Judged, forge: ForgeOf) -> None:
     graph.audited = False  # A lock that nobody explains is a finding.
     forge(graph.uri).create_manifest_branch(LOCK_BRANCH)
 
-    handle = graph.engine.open(graph.uri, read_only=True)
+    handle = graph.engine.look(graph.uri)
 
     with proving("BRA-03", "BRA-04"):
         assert sorted(handle.branch_list()) == ["main", "side"]
@@ -312,7 +312,7 @@ def test_no_branch_sees_what_another_one_writes(judged: Judged) -> None:
         graph.load([person("eve", email="other@x")])
         graph.load([person("ann"), person("bob"), person("cat"), person("only")], "overwrite", branch="one")
         graph.mutate(insert_edge("Knows", "eve", "bob"), through=other)
-        assert other.entity_at(PERSON, "bob", "two")["age"] == 2  # type: ignore[index]
+        assert other.row(PERSON, "bob", "two")["age"] == 2  # type: ignore[index]
         assert graph.engine.open(graph.uri, branch="one").read(PERSON) == graph.handle.read(PERSON, "one")
 
 

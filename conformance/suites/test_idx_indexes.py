@@ -316,5 +316,5 @@ def test_writes_find_the_same_rows_whatever_the_indexes_cover(
         graph.mutate(delete("Doc", {"or": [where("slug", "d1"), where("rank", 3)]}), branch=branch)
         found = [row["id"] for row in graph.handle.read("node:Doc", branch)]
         assert len(found) == len(set(found)), "an upsert finds the row that it replaces"
-        assert graph.handle.entity_at("node:Doc", "d1", branch) is None
-        assert graph.handle.entity_at("node:Doc", "d2", branch)["title"] == "again"  # type: ignore[index]
+        assert graph.handle.row("node:Doc", "d1", branch) is None
+        assert graph.handle.row("node:Doc", "d2", branch)["title"] == "again"  # type: ignore[index]

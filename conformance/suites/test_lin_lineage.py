@@ -91,7 +91,7 @@ def test_nothing_but_the_row_says_what_a_commit_is(judged: Judged, forge: ForgeO
     forge(graph.uri).set_row_metadata(head, actor_id="someone else", created_at=1_700_000_000_000_000)
 
     with proving("LIN-01", "LIN-10"):
-        handle = graph.engine.open(graph.uri, read_only=True)
+        handle = graph.engine.look(graph.uri)
         found = handle.commit(head)
         assert (found["actor_id"], found["created_at"]) == ("someone else", 1_700_000_000_000_000)
         assert handle.commits()[-1] == found
@@ -273,7 +273,7 @@ def test_a_writer_that_fails_after_its_publish_leaves_its_commit(judged: Judged,
         failing.mutate(insert("Person", name="dan"), actor="ann")
 
     with proving("LIN-11"):
-        handle = graph.engine.open(graph.uri, read_only=True)
+        handle = graph.engine.look(graph.uri)
         new = [commit for commit in handle.commits() if id_of(commit) not in known]
         assert [commit["actor_id"] for commit in new] == ["ann"]
         assert new[0]["parent_commit_id"] == known[-1]
@@ -287,7 +287,7 @@ def test_a_publish_that_nobody_was_told_of_is_in_the_lineage(engine: Engine, for
     published = meant["commits"]["main"][:3]
 
     with proving("LIN-11"):
-        assert engine.open(root, read_only=True).commits()[:3] == published
+        assert engine.look(root).commits()[:3] == published
         recovered = engine.open(root)
         assert recovered.export() == meant["export"]["main"]
         assert recovered.commits()[:3] == published
@@ -299,7 +299,7 @@ def test_a_writer_that_fails_before_its_publish_leaves_no_commit(judged: Judged,
     failing = peers(failpoints="graph_publish.before_commit_append=error").open(graph.uri)
     with proving("LIN-12"):
         refused(ANY_KIND, lambda: failing.mutate(insert("Person", name="dan"), actor="ann"), "a publish that fails")
-        handle = graph.engine.open(graph.uri, read_only=True)
+        handle = graph.engine.look(graph.uri)
         assert "ann" not in [commit["actor_id"] for commit in handle.commits()]
         assert [row["id"] for row in handle.read("node:Person")] == ["ann", "bob", "cat"]
         check_places(forge(graph.uri))

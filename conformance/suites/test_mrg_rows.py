@@ -83,7 +83,7 @@ def test_equal_changes_of_both_sides_and_changes_taken_back_are_no_conflict(judg
 
     with proving("MRG-02"):
         assert graph.merge("b")["outcome"] == "merged"
-        assert graph.handle.entity_at("node:Person", "cat")["age"] == 9, "a change that was taken back is none"  # type: ignore[index]
+        assert graph.handle.row("node:Person", "cat")["age"] == 9, "a change that was taken back is none"  # type: ignore[index]
 
 
 @pytest.mark.requirement("MRG-02")

@@ -330,7 +330,7 @@ def test_a_write_on_a_branch_is_judged_by_that_branch(
         assert (handle.commits("main"), crash.forge.entries(), crash.forge.head(PERSON)) == main, "main has moved"
         crash.check_second_open(handle)
         handle.mutate(update("Person", where("name", "bob"), age=5), branch="feat/one")
-        assert handle.entity_at(PERSON, "bob", "feat/one")["age"] == 5  # type: ignore[index]
+        assert handle.row(PERSON, "bob", "feat/one")["age"] == 5  # type: ignore[index]
     with proving("REC-27"):
         crash.check_commit(handle, audit)
 

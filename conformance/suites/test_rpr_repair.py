@@ -205,5 +205,5 @@ def test_a_tombstone_hides_the_versions_up_to_it(judged: Judged, forge: ForgeOf,
     )
 
     with proving("TMB-01"):
-        tables = graph.engine.open(graph.uri, read_only=True).snapshot()["tables"]
+        tables = graph.engine.look(graph.uri).snapshot()["tables"]
         assert ("node:Person" not in {each["table_key"] for each in tables}) == hidden
