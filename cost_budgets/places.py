@@ -77,7 +77,7 @@ class GrowingGraph:
     def other(self) -> Handle:
         if self._reader is None:
             self._other = self._bench.drivers.take()
-            self._reader = self._other.engine.open(self.uri, read_only=True)
+            self._reader = self._other.engine.look(self.uri)
         return self._reader
 
     # -- growing -------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from typing import Any
 from conformance.model.errors import Conflict
 
 ConflictKey = tuple[str, str, str]
-# Which of several rows of one value is the offender, or which of the two, is left to the engine.
-_ROW_IS_FREE = ("UniqueViolation",)
+# Of a rule that is broken, which rows are named, and whether any, is left to the engine.
+_ROW_IS_FREE = ("UniqueViolation", "CardinalityViolation", "ValueConstraintViolation")
 
 
 def conflicts_of(found: Mapping[str, Any] | Iterable[Conflict]) -> list[ConflictKey]:

@@ -53,6 +53,17 @@ class Engine:
     def supports(self, *operations: str) -> bool:
         return self.hello.capabilities >= set(operations)
 
+    def require(self, *operations: str) -> None:
+        """Go on only with an engine that offers these; `Unsupported` names what is missing."""
+        missing = sorted(set(operations) - self.hello.capabilities)
+        if missing:
+            raise Unsupported(", ".join(missing), "the engine does not declare it")
+
+    def require_live_handles(self) -> None:
+        """Go on only with an engine whose handles keep something: one that opens a graph anew for each operation has
+        nothing that it could refresh."""
+        self.require("refresh")
+
     def call(self, op: str, /, **args: Any) -> Any:
         """Ask for one operation. Arguments that are None are left out: that is what an engine's default is for."""
         given = {name: value for name, value in args.items() if value is not None}
@@ -74,6 +85,16 @@ class Engine:
         answer = self.call("open", uri=uri, branch=branch, read_only=read_only)
         self._opened.append(Handle(self, answer["handle"], tuple(answer["recovered"])))
         return self._opened[-1]
+
+    def look(self, uri: str, *, branch: str | None = None) -> Handle:
+        """A handle to look at a graph with: a read-only one, or any where the engine has no such thing.
+
+        Whoever tests what a read-only open leaves alone asks for one by name.
+        """
+        try:
+            return self.open(uri, branch=branch, read_only=True)
+        except Unsupported:
+            return self.open(uri, branch=branch)
 
     def close_handles(self) -> None:
         """Close what was opened and not closed: a test that is over needs none of it."""

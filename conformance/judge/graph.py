@@ -253,15 +253,17 @@ class JudgedGraph:
         branch: str | None = None,
         actor: str | None = None,
     ) -> Answer:
-        expected, refusal = _meaning(meant)
         try:
             answer = did()
         except EngineError as error:
+            _, refusal = _meaning(meant)
             if refusal is None:
                 raise self._broken(op, args, f"{op} was refused, and should be done: {error}") from error
             self._same_refusal(op, args, error, refusal)
             self.compare(f"a refused {op}", "PUB-23")
             raise
+        # Only now: what an engine does not have, it leaves as it is, and so does the model.
+        expected, refusal = _meaning(meant)
         if refusal is not None:
             requirement = blame.REFUSALS.get(refusal.code, blame.operation_of(op, args))
             raise RequirementBroken(

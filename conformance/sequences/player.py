@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from conformance.adapters import EngineError
+from conformance.adapters import EngineError, Unsupported
 from conformance.judge import Engine, Handle, JudgedGraph, RequirementBroken
 from conformance.judge.compare import first_difference
 from conformance.model.diff import Change
@@ -106,7 +106,10 @@ class Player:
         self._refusable(lambda: self.graph.load(**args))
 
     def _do_mutate(self, statements: list[Any], **args: Any) -> None:
-        self._refusable(lambda: self.graph.mutate(*statements, **args))
+        try:
+            self._refusable(lambda: self.graph.mutate(*statements, **args))
+        except Unsupported:
+            self.refused = True  # A predicate that the engine cannot say: a suite tells of it, and this goes on.
 
     def _do_branch_create(self, **args: Any) -> None:
         self._refusable(lambda: self.graph.branch_create(**args))
@@ -143,7 +146,11 @@ class Player:
         """Open a further handle, or this one again."""
         before = self.graph.handle
         engine = self._peer if self._peer is not None and number % 2 else self.engine
-        handle = self.graph.reopen(engine=engine, read_only=read_only or None)
+        try:
+            handle = self.graph.reopen(engine=engine, read_only=read_only or None)
+        except Unsupported:
+            self.refused = True  # It opens to write and not otherwise: a suite tells of that, too.
+            return
         self._handles[number] = handle
         self._read_only.discard(number)
         if read_only and number != 0:
@@ -175,6 +182,8 @@ class Player:
                 one = meant[0] if meant else None
                 if meant and handle.engine.supports("entity_at"):
                     one = handle.entity_at(table_key, meant[0]["id"], commit=commit.commit_id)
+            except Unsupported:
+                continue  # Not every engine shows every table as it was.
             except EngineError as error:
                 if self._may_be_gone(commit):
                     return

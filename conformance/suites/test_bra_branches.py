@@ -201,7 +201,7 @@ def test_the_lock_branch_is_not_listed(judged: Judged, forge: ForgeOf) -> None:
     graph.audited = False  # A lock that nobody explains is a finding.
     forge(graph.uri).create_manifest_branch(LOCK_BRANCH)
 
-    handle = graph.engine.open(graph.uri, read_only=True)
+    handle = graph.engine.look(graph.uri)
 
     with proving("BRA-03", "BRA-04"):
         assert sorted(handle.branch_list()) == ["main", "side"]
@@ -312,7 +312,7 @@ def test_no_branch_sees_what_another_one_writes(judged: Judged) -> None:
         graph.load([person("eve", email="other@x")])
         graph.load([person("ann"), person("bob"), person("cat"), person("only")], "overwrite", branch="one")
         graph.mutate(insert_edge("Knows", "eve", "bob"), through=other)
-        assert other.entity_at(PERSON, "bob", "two")["age"] == 2  # type: ignore[index]
+        assert other.row(PERSON, "bob", "two")["age"] == 2  # type: ignore[index]
         assert graph.engine.open(graph.uri, branch="one").read(PERSON) == graph.handle.read(PERSON, "one")
 
 
@@ -333,6 +333,7 @@ def test_a_branch_that_is_not_there_or_is_main_cannot_be_deleted(judged: Judged,
 @pytest.mark.requirement("BRA-12")
 def test_a_handle_cannot_delete_the_branch_that_it_is_bound_to(judged: Judged) -> None:
     graph = judged(SMALL)
+    graph.engine.require_live_handles()
     graph.branch_create("mine")
     bound = graph.engine.open(graph.uri, branch="mine")
 

@@ -130,7 +130,7 @@ def text() -> str:
 def graph_after_recovery(graph: JudgedGraph) -> JudgedGraph:
     """The model does not know whether an engine that builds indexes takes a crashed load forward or back: ask it."""
     handle = graph.engine.open(graph.uri)
-    if handle.entity_at("node:Note", "crashed") is not None:
+    if handle.row("node:Note", "crashed") is not None:
         graph.model.load(text(), mode="merge")
         made = handle.commits()[-1]
         graph.model.identify(graph.model.head(), made["graph_commit_id"], made["manifest_version"], made["created_at"])
@@ -209,8 +209,8 @@ def test_after_cleanup_the_graph_works_and_what_is_gone_is_an_error(judged: Judg
 
     with proving("CLN-06"):
         with pytest.raises(EngineError):
-            graph.engine.open(graph.uri, read_only=True).read("node:Person", version=old)
-        assert graph.handle.entity_at("node:Person", "ann")["age"] == 3  # type: ignore[index]
+            graph.engine.look(graph.uri).read("node:Person", version=old)
+        assert graph.handle.row("node:Person", "ann")["age"] == 3  # type: ignore[index]
         graph.reopen()
         graph.load([person("cat", age=1)])
         graph.mutate(update("Person", where("name", "ann"), age=4))

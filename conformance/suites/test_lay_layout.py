@@ -397,7 +397,7 @@ def test_what_is_no_sidecar_in_the_recovery_directory_is_ignored(judged: Judged,
     with proving("LAY-15"):
         assert graph.reopen().recovered == ()
         graph.mutate(insert("Person", name="dan"))
-        assert graph.engine.open(graph.uri, read_only=True).export() == graph.model.export()
+        assert graph.engine.look(graph.uri).export() == graph.model.export()
         assert there.list("__recovery") == sorted(f"__recovery/{name}" for name in names), (
             "they are none of its business"
         )

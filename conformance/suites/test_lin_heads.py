@@ -210,7 +210,7 @@ def test_commits_are_listed_in_order_and_found_on_any_branch(judged: Judged) -> 
         for branch, commits in listed.items():
             assert commits == sorted(commits, key=order_of)
             assert [id_of(each) for each in commits] == [each.commit_id for each in graph.model.commits(branch)]
-            bound = graph.engine.open(graph.uri, branch=branch, read_only=True)
+            bound = graph.engine.look(graph.uri, branch=branch)
             assert bound.commits() == commits
             for commit in (each for others in listed.values() for each in others):
                 assert bound.commit(id_of(commit)) == commit
@@ -283,7 +283,7 @@ def test_among_several_lowest_ancestors_the_larger_version_counts(judged: Judged
 
     with proving("LIN-13"):
         graph.merge("draft")
-        ann = graph.handle.entity_at("node:Person", "ann")
+        ann = graph.handle.row("node:Person", "ann")
         # From main's commit on, only the branch changed the age; from the branch's own, only main did.
         assert ann is not None
         assert ann["age"] == (0 if ours > theirs else 5)

@@ -19,6 +19,7 @@ from conformance.adapters import EngineError
 from conformance.audit.names import is_ulid
 from conformance.judge import Engine, proving
 from conformance.runner.plugin import ForgeOf, Judged, Peers
+from conformance.suites.crashed import Crashed, rows_of
 from conformance.suites.graphs import (
     EVOLVED,
     PEOPLE,
@@ -91,7 +92,7 @@ def test_nothing_but_the_row_says_what_a_commit_is(judged: Judged, forge: ForgeO
     forge(graph.uri).set_row_metadata(head, actor_id="someone else", created_at=1_700_000_000_000_000)
 
     with proving("LIN-01", "LIN-10"):
-        handle = graph.engine.open(graph.uri, read_only=True)
+        handle = graph.engine.look(graph.uri)
         found = handle.commit(head)
         assert (found["actor_id"], found["created_at"]) == ("someone else", 1_700_000_000_000_000)
         assert handle.commits()[-1] == found
@@ -198,19 +199,22 @@ def test_schema_changes_repairs_and_recoveries_are_commits_too(judged: Judged, f
     there = forge(graph.uri)
     graph.schema_apply(EVOLVED)
     assert len(graph.handle.commits()) == 3
-    there.crash_between_commit_and_publish(lambda: graph.handle.load(lines(person("dan"))), writer_kind="Load")
-    recovered = graph.engine.open(graph.uri)
+    crash = Crashed.before_publish(graph, there, lambda: graph.handle.load(lines(person("dan"))), writer_kind="Load")
+    kind = crash.expected_kind()
+    recovered = crash.reopened()
 
     with proving("LIN-02", "SCH-08", "REC-05"):
-        assert [row["id"] for row in recovered.read("node:Person")] == ["ann", "bob", "cat", "dan"]
+        assert rows_of(recovered) == crash.rows_after(kind)
         assert len(recovered.commits()) == 4
         check_places(there)
 
+    for _ in range(2):  # Two fragments that no index covers: those can be compacted whatever the engine has indexed.
+        recovered.load(lines(person("eve")))
     there.raw_compact("node:Person")
     repaired = graph.engine.open(graph.uri)
     repaired.repair(confirm=True)
     with proving("LIN-02", "RPR-01"):
-        assert len(repaired.commits()) == 5
+        assert len(repaired.commits()) == 7
         check_places(there)
 
 
@@ -273,7 +277,7 @@ def test_a_writer_that_fails_after_its_publish_leaves_its_commit(judged: Judged,
         failing.mutate(insert("Person", name="dan"), actor="ann")
 
     with proving("LIN-11"):
-        handle = graph.engine.open(graph.uri, read_only=True)
+        handle = graph.engine.look(graph.uri)
         new = [commit for commit in handle.commits() if id_of(commit) not in known]
         assert [commit["actor_id"] for commit in new] == ["ann"]
         assert new[0]["parent_commit_id"] == known[-1]
@@ -287,7 +291,7 @@ def test_a_publish_that_nobody_was_told_of_is_in_the_lineage(engine: Engine, for
     published = meant["commits"]["main"][:3]
 
     with proving("LIN-11"):
-        assert engine.open(root, read_only=True).commits()[:3] == published
+        assert engine.look(root).commits()[:3] == published
         recovered = engine.open(root)
         assert recovered.export() == meant["export"]["main"]
         assert recovered.commits()[:3] == published
@@ -299,7 +303,7 @@ def test_a_writer_that_fails_before_its_publish_leaves_no_commit(judged: Judged,
     failing = peers(failpoints="graph_publish.before_commit_append=error").open(graph.uri)
     with proving("LIN-12"):
         refused(ANY_KIND, lambda: failing.mutate(insert("Person", name="dan"), actor="ann"), "a publish that fails")
-        handle = graph.engine.open(graph.uri, read_only=True)
+        handle = graph.engine.look(graph.uri)
         assert "ann" not in [commit["actor_id"] for commit in handle.commits()]
         assert [row["id"] for row in handle.read("node:Person")] == ["ann", "bob", "cat"]
         check_places(forge(graph.uri))

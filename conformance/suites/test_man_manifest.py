@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from threading import Barrier, Thread
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 from conformance.adapters import EngineError
 from conformance.audit.manifest import CONFIG, MANIFEST_SCHEMA, PRIMARY_KEY, STAMP_KEY
 from conformance.audit.names import version_object_id
-from conformance.judge import Engine, proving
+from conformance.judge import Engine, Handle, proving
 from conformance.runner.plugin import ForgeOf, Judged, Peers
 from conformance.suites.graphs import EVOLVED, PEOPLE, SOCIAL, delete, insert, lines, node, person, update, where
 from conformance.suites.refusals import ANY_KIND, refused
@@ -136,10 +137,10 @@ DAMAGE = {
 
 def refuses_to_read(engine: Engine, uri: str, what: str) -> None:
     """Whoever reads is told, when the graph is opened or when rows are asked for, also those of other tables."""
-    for read_only in (True, False):
+    for opened in (engine.look, engine.open):
 
-        def read(op: str, *args: Any, mode: bool = read_only) -> Any:
-            return getattr(engine.open(uri, read_only=mode), op)(*args)
+        def read(op: str, *args: Any, opened: Callable[[str], Handle] = opened) -> Any:
+            return getattr(opened(uri), op)(*args)
 
         refused("internal", partial(read, "snapshot"), f"a snapshot with {what}")
         refused("internal", partial(read, "read", "node:Person"), f"a read with {what}")
@@ -195,7 +196,7 @@ def test_rows_of_unknown_types_are_ignored(judged: Judged, forge: ForgeOf) -> No
     with proving("MAN-04"):
         graph.reopen()
         assert keys_of(graph.handle.snapshot()) == ["edge:Knows", "edge:WorksAt", "node:Company", "node:Person"]
-        assert graph.engine.open(graph.uri, read_only=True).export() == graph.model.export()
+        assert graph.engine.look(graph.uri).export() == graph.model.export()
         graph.mutate(insert("Person", name="dan"))
         assert len(graph.handle.commits()) == 3
         assert names <= {row["object_id"] for row in there.rows()}
@@ -232,13 +233,13 @@ def test_lineage_that_cannot_be_understood_stops_its_readers(judged: Judged, for
     for metadata in (None, "no JSON", "", '{"created_at":'):
         there.set_row(object_id, metadata=metadata)
         with proving("MAN-05"):
-            for read_only in (True, False):
-                list_commits = partial(_commits, graph.engine, graph.uri, read_only)
+            for opened in (graph.engine.look, graph.engine.open):
+                list_commits = partial(_commits, opened, graph.uri)
                 refused("internal", list_commits, f"lineage with a {kind} row whose metadata is {metadata!r}")
 
 
-def _commits(engine: Engine, uri: str, read_only: bool) -> list[Row]:
-    return engine.open(uri, read_only=read_only).commits()
+def _commits(opened: Callable[[str], Handle], uri: str) -> list[Row]:
+    return opened(uri).commits()
 
 
 @pytest.mark.requirement("MAN-05")
@@ -254,7 +255,7 @@ def test_nothing_is_written_on_top_of_a_commit_that_cannot_be_understood(judged:
         refused(ANY_KIND, lambda: graph.engine.open(graph.uri).load(lines(person("dan"))), "a write without a parent")
     there.set_row(head, metadata=whole)
     with proving("MAN-05"):
-        commits = graph.engine.open(graph.uri, read_only=True).commits()
+        commits = graph.engine.look(graph.uri).commits()
         assert head in {commit["graph_commit_id"] for commit in commits}
         assert not [each for each in commits if each["parent_commit_id"] is None][1:], "a commit lost its parent"
 

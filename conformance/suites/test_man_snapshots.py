@@ -37,7 +37,7 @@ def test_a_tombstone_hides_the_versions_up_to_its_own(
     )
 
     with proving("MAN-09"):
-        keys = keys_of(graph.engine.open(graph.uri, read_only=True).snapshot())
+        keys = keys_of(graph.engine.look(graph.uri).snapshot())
         others = ["edge:WorksAt", "node:Company", "node:Person"]
         assert keys == (others if is_hidden else ["edge:Knows", *others])
 

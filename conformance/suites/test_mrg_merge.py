@@ -253,7 +253,7 @@ def test_adopted_rows_are_held_to_the_rules_of_the_target(judged: Judged, source
 
 def edge_and_back(graph: JudgedGraph, branch: str) -> None:
     graph.mutate(insert_edge("Knows", "cat", "ann", id="short-lived"), branch=branch)
-    graph.mutate(delete_edge("Knows", where("id", "short-lived")), branch=branch)
+    graph.mutate(delete_edge("Knows", where("from", "cat")), branch=branch)
 
 
 def same_rows_again(graph: JudgedGraph, branch: str) -> None:
@@ -266,7 +266,7 @@ def value_and_back(graph: JudgedGraph, branch: str) -> None:
 
 
 def row_away_and_back(graph: JudgedGraph, branch: str) -> None:
-    graph.mutate(delete_edge("Knows", where("id", "k1")), branch=branch)
+    graph.mutate(delete_edge("Knows", where("from", "ann")), branch=branch)
     graph.load([PEOPLE[4]], branch=branch)
 
 

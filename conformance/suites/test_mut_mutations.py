@@ -7,7 +7,7 @@ one commit of each table and one of the graph; whatever is wrong with it leaves 
 from __future__ import annotations
 
 import json
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -34,6 +34,7 @@ from conformance.suites.graphs import (
 from conformance.suites.refusals import refused
 
 KEYLESS: Final = "node Note { text: String? }\nedge Cites: Note -> Note { page: I32? }"
+MOMENTS: Final = "node Thing {\n  name: String @key\n  moment: DateTime?\n  text: String?\n}\n"
 
 
 def versions(graph: JudgedGraph) -> dict[str, int]:
@@ -82,7 +83,7 @@ def test_deletes_beside_inserts_or_updates_are_a_bad_request_before_anything_is_
             (insert("Person", name="dan"), gone),
             (gone, insert("Person", name="dan")),
             (update("Person", where("name", "ann"), age=1), gone),
-            (insert_edge("Knows", "ann", "bob"), delete_edge("Knows", where("id", "k1"))),
+            (insert_edge("Knows", "ann", "bob"), delete_edge("Knows", where("from", "ann"))),
             (insert("Company", name="b"), delete("Person", where("name", "nobody"))),
         ):
             refused("bad_request", partial(graph.mutate, *mixed), "a mixed mutation")
@@ -148,10 +149,10 @@ def test_several_writes_to_one_id_are_one_row_the_last(judged: Judged) -> None:
 
     with proving("MUT-07"):
         graph.mutate(
-            insert("Person", name="dan", age=1, email="d@x"),
-            insert("Person", name="dan", age=2),
+            insert("Person", name="dan", age=1),
             insert("Person", name="eve", age=1),
-            update("Person", where("name", "dan"), age=3),
+            update("Person", where("name", "dan"), age=2, email="d@x"),
+            update("Person", where("email", "d@x"), age=3, email=None),
             insert("Person", name="ann"),
             update("Person", where("name", "ann"), age=4),
         )
@@ -309,13 +310,13 @@ def test_updates_beside_inserts_lose_no_blob(judged: Judged) -> None:
 
 @pytest.mark.requirement("MUT-14")
 def test_now_is_one_moment_for_a_whole_mutation(judged: Judged) -> None:
-    handle = judged(EVERYTHING, [node("Thing", name="old", moment="2000-01-01T00:00:00Z")]).handle
+    handle = judged(MOMENTS, [node("Thing", name="old", moment="2000-01-01T00:00:00Z")]).handle
     now = {"now": True}
 
     with proving("MUT-14"):
         handle.mutate(
-            *(insert("Thing", name=f"new {n}", moment=now, day=now) for n in range(40)),
-            update("Thing", where("name", "old"), moment=now, day=now),
+            *(insert("Thing", name=f"new {n}", moment=now) for n in range(40)),
+            update("Thing", where("name", "old"), moment=now),
             update("Thing", where("moment", now), text="same moment"),
         )
         found = [json.loads(each)["data"] for each in handle.export().splitlines()]
@@ -323,4 +324,3 @@ def test_now_is_one_moment_for_a_whole_mutation(judged: Judged) -> None:
         assert {each["text"] for each in found} == {"same moment"}, "and a predicate means it too"
         moment = datetime.fromisoformat(found[0]["moment"]).replace(tzinfo=UTC)
         assert abs(datetime.now(UTC) - moment) < timedelta(days=1), "it is the time of the mutation"
-        assert {each["day"] for each in found} == {(moment.date() - date(1970, 1, 1)).days}

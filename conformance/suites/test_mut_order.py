@@ -144,7 +144,7 @@ def test_a_write_that_is_cut_shows_nothing_and_the_next_write_heals_it(
     failing.close()
 
     with proving("MUT-06"):
-        assert graph.engine.open(graph.uri, read_only=True).export() == before
+        assert graph.engine.look(graph.uri).export() == before
         assert graph.handle.export() == before
     with proving("MUT-02"):
         writer.mutate(insert("Person", name="eve"))

@@ -142,12 +142,11 @@ def test_a_publish_of_nothing_writes_nothing_and_one_of_lineage_its_two_rows(jud
 
     with proving("PUB-13"):
         listing = disk.listing()
-        for statements in (
-            (),
-            (update("Person", where("name", "nobody"), age=1),),
-            (delete("Company", where("name", "x")),),
+        for statement in (
+            update("Person", where("name", "nobody"), age=1),
+            delete("Company", where("name", "x")),
         ):
-            graph.mutate(*statements)
+            graph.mutate(statement)
         assert disk.listing() == listing, "what changes nothing is not published"
         before = born(disk)
         commit = graph.load("", "append")["commit"]
@@ -223,7 +222,7 @@ def test_a_failed_publish_leaves_the_writers_view_as_it_was(
     failing.close()
     with proving("PUB-23"):
         again = graph.engine.open(graph.uri)
-        found = [again.entity_at("node:Person", "dan") is not None, again.entity_at("node:Company", "b") is not None]
+        found = [again.row("node:Person", "dan") is not None, again.row("node:Company", "b") is not None]
         assert found[0] == found[1], "recovery does all of it or nothing"
         assert not found[0] or error.kind == "outcome_pending", f"it happened after {error}"
         assert forge(graph.uri).sidecars() == {}

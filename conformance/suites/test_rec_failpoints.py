@@ -308,7 +308,7 @@ def test_a_recovery_that_is_cut_is_finished_by_the_next_one(
     with proving("REC-14" if point.endswith("audit") else "REC-18"):
         refused(ANY_KIND, lambda: peer.open(graph.uri), "a recovery that was cut")
         assert crash.sidecar_name in crash.forge.sidecars(), "the sidecar went before the recovery was done"
-        assert rows_of(engine.open(graph.uri, read_only=True)) in (crash.before, crash.after)
+        assert rows_of(engine.look(graph.uri)) in (crash.before, crash.after)
         handle = peer.open(graph.uri)
         crash.check_audit(handle, kind)
         crash.check_sound(handle, crash.rows_after(kind))
@@ -340,6 +340,7 @@ def test_the_discard_of_a_deleted_branch_that_is_cut_is_finished_by_the_next_ope
 def test_a_refresh_beside_a_live_writer_takes_nothing_from_it(judged: Judged, forge: ForgeOf, peers: Peers) -> None:
     """Whoever heals while another writes must not make an acknowledged write vanish, nor publish it a second time."""
     graph = judged(SCHEMA, RECORDS)
+    graph.engine.require_live_handles()
     writer, healer = peers(), peers()
     writing, healing = writer.open(graph.uri), healer.open(graph.uri)
     start, acknowledged, failed = threading.Barrier(2), list[str](), list[EngineError]()

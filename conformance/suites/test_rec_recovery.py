@@ -311,15 +311,15 @@ def test_a_write_on_a_branch_is_judged_by_that_branch(
     if writes_before:
         graph.mutate(insert("Person", name="eve"), insert("Company", name="beta"), branch="feat/one")
     graph.mutate(insert("Person", name="only-main"), insert("Company", name="only-main"))
-    cut = Crashed.before_publish if is_whole else Crashed.half_way
+    cut, anvil = Crashed.before_publish if is_whole else Crashed.half_way, forge(graph.uri)
+    main = (graph.handle.commits("main"), anvil.entries(), anvil.head(PERSON))
     crash = cut(
         graph,
-        forge(graph.uri),
+        anvil,
         lambda: mutation(graph.handle, "feat/one"),
         branch="feat/one",
         writer_kind="Mutation",
     )
-    main = (graph.handle.commits("main"), crash.forge.entries(), crash.forge.head(PERSON))
     kind = crash.expected_kind() if is_whole else "RolledBack"
 
     handle = crash.reopened()
@@ -330,7 +330,7 @@ def test_a_write_on_a_branch_is_judged_by_that_branch(
         assert (handle.commits("main"), crash.forge.entries(), crash.forge.head(PERSON)) == main, "main has moved"
         crash.check_second_open(handle)
         handle.mutate(update("Person", where("name", "bob"), age=5), branch="feat/one")
-        assert handle.entity_at(PERSON, "bob", "feat/one")["age"] == 5  # type: ignore[index]
+        assert handle.row(PERSON, "bob", "feat/one")["age"] == 5  # type: ignore[index]
     with proving("REC-27"):
         crash.check_commit(handle, audit)
 

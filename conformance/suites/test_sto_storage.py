@@ -180,7 +180,7 @@ def test_a_rename_that_was_copied_and_not_deleted_is_finished_on_open(
         disk.write(f"{name}.staging", content)
 
     with proving("STO-05"):
-        assert [row["id"] for row in graph.engine.open(graph.uri, read_only=True).read("node:Note")] == ["a"]
+        assert [row["id"] for row in graph.engine.look(graph.uri).read("node:Note")] == ["a"]
         graph.reopen()
         assert [name for name in disk.list("") if name.endswith(".staging")] == []
         graph.mutate(insert("Note", name="b", text="new"))

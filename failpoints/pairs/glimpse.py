@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from conformance.adapters import AdapterFault, EngineError
+from conformance.adapters import AdapterFault, EngineError, Unsupported
 from conformance.judge import Engine, RequirementBroken
 from conformance.judge.compare import first_difference
 from conformance.model import Model
@@ -30,13 +30,15 @@ class Glimpse:
     fault: AdapterFault | None = None
 
 
-def glimpse(engine: Engine, uri: str) -> Glimpse:
-    """Open a graph read-only, and read all of it."""
+def glimpse(engine: Engine, uri: str) -> Glimpse | None:
+    """Open a graph read-only, and read all of it. None if the engine opens to write only: it would take part."""
     try:
         handle = engine.open(uri, read_only=True)
         names = handle.branch_list() if engine.supports("branch_list") else [MAIN]
         seen = Glimpse({name: handle.export(name) for name in names})
         handle.close()
+    except Unsupported:
+        return None
     except EngineError as error:
         return Glimpse(refusal=str(error))
     except AdapterFault as fault:

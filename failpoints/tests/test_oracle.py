@@ -6,10 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from conformance.adapters import EngineError
+from conformance.adapters import EngineError, Unsupported
 from conformance.judge import Engine, Handle, RequirementBroken
 from conformance.model import Model
 from failpoints.oracle import _judge_past, judge_reader
+from failpoints.pairs.glimpse import glimpse
 from failpoints.scene import Before, Scene
 from failpoints.steps import mean
 from failpoints.world import ACKNOWLEDGED, UNKNOWN, Ending
@@ -64,6 +65,19 @@ def test_what_was_acknowledged_holds_no_lock_but_one_that_the_store_has_kept() -
         judge_reader(engine, asked, locked, answered, "it")
     assert broken.value.ids == ("SCH-17",)
     assert not judge_reader(engine, asked, locked, Ending(UNKNOWN), "it")
+
+
+class WritesOnly(Refusing):
+    def open(self, uri: str, *, read_only: bool) -> Any:
+        raise Unsupported("open", "only to write")
+
+
+def test_where_nobody_can_only_read_nobody_is_asked_what_they_see() -> None:
+    asked = before(WRITERS["schema-add"].step)
+    engine = cast(Engine, WritesOnly(asked.model, 0))
+
+    assert not judge_reader(engine, asked, LEFT, Ending(ACKNOWLEDGED, {"commit": {"graph_commit_id": "mine"}}), "it")
+    assert glimpse(engine, "uri") is None
 
 
 class Remembering:

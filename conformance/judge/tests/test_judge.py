@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from conformance.adapters import EngineError
+from conformance.adapters import EngineError, Unsupported
 from conformance.judge import Case, Engine, JudgedGraph, RequirementBroken, proving
 from conformance.judge.broken import running
 from conformance.judge.compare import conflicts_of, first_difference
@@ -125,6 +125,42 @@ def test_a_sound_engine_breaks_nothing(graph: JudgedGraph) -> None:
     graph.cleanup(keep_versions=1)
     graph.reopen()
     graph.audit()
+
+
+def has_no_mutations(ask: Any, op: str, args: dict[str, Any]) -> Any:
+    if op == "mutate":
+        raise Unsupported("mutate", "not today")
+    return ask(op, args)
+
+
+def test_what_an_engine_does_not_have_the_model_does_not_do_either(graph: JudgedGraph) -> None:
+    Bent.bend = has_no_mutations
+    with pytest.raises(Unsupported):
+        graph.mutate(insert("Person", name="new"))
+    Bent.bend = None
+
+    graph.load([person("dan")])
+    graph.compare("the end", "MUT-08")
+
+
+def opens_to_write(ask: Any, op: str, args: dict[str, Any]) -> Any:
+    if op == "open" and args.get("read_only"):
+        raise Unsupported("open", "only to write")
+    return ask(op, args)
+
+
+@pytest.mark.parametrize("bend", [None, opens_to_write])
+def test_a_look_is_read_only_where_an_engine_can_do_that(graph: JudgedGraph, bend: Any) -> None:
+    Bent.bend = bend
+
+    handle = graph.engine.look(graph.uri, branch="feature")
+
+    assert handle.export() == graph.model.export("feature")
+    if bend is None:
+        with pytest.raises(EngineError):
+            handle.mutate(insert("Person", name="new"))
+    else:
+        handle.mutate(insert("Person", name="new"))
 
 
 def test_what_the_auditor_finds_breaks_what_it_names(graph: JudgedGraph) -> None:

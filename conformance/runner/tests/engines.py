@@ -60,6 +60,20 @@ class DodgesMerges(Sound):
         return super().ask(op, args)
 
 
+class SaysLess(Sound):
+    """Opens no graph to read only, shows no entity, and understands no condition but the one for all rows."""
+
+    def ask(self, op: str, args: Mapping[str, Any]) -> Any:
+        if op == "open" and args.get("read_only"):
+            raise Unsupported("open", "only to write")
+        if op == "mutate" and any("property" in each.get("where", {}) for each in args["statements"]):
+            raise Unsupported("mutate", "no conditions")
+        answer = super().ask(op, args)
+        if op == "hello":
+            answer["capabilities"].remove("entity_at")
+        return answer
+
+
 class HasNoBranches(Sound):
     """Offers nothing that has to do with branches."""
 

@@ -169,6 +169,20 @@ def test_a_step_that_the_engine_has_no_operation_for_is_passed_over(tmp_path: Pa
         assert replay_steps(start, [*LOSES, {"do": "branch_create", "name": "feature", "source": "main"}]) is None
 
 
+def test_what_the_engine_does_not_have_of_an_operation_is_passed_over(tmp_path: Path) -> None:
+    change = {"op": "update", "type": "Person", "where": {"property": "name", "op": "eq", "value": "a"}}
+    less: list[Step] = [
+        {"do": "mutate", "branch": "main", "statements": [{**change, "set": {"age": 1}}]},
+        {"do": "open", "number": 1, "read_only": True},
+    ]
+    looks: Step = {"do": "time_travel", "branch": "main", "back": 0}
+
+    with players(tmp_path, f"{ENGINES}:SaysLess") as (start, made):
+        assert replay_steps(start, [*LOSES, *less, looks, LOSES[0]]) is None
+
+    assert made[0].done == {"load": 4, "time_travel": 1}
+
+
 def test_a_story_is_one_numbered_line_per_step() -> None:
     assert (
         script_of([OPTIMIZE, {"do": "open", "handle": 2, "number": 1}])
