@@ -1,4 +1,4 @@
-"""One cell: put the baseline back, let a driver run its step, kill it at the cut, and have another one recover.
+"""One cell: on the graph as it was, let a driver run its step, kill it at the cut, and have another one recover.
 
 Between the two a third one reads, and only reads. A second cut stops the one that recovers as well, inside of its
 recovery, and yet another recovers. Whatever an engine does in all this, a cell ends with a verdict.
@@ -113,8 +113,7 @@ def _run(
 
 
 def crash_writer(bench: Bench, baseline: Baseline, writer: Writer, cut: Cut | None) -> tuple[Crashed, Before]:
-    """Put the baseline back, and have a driver die in the writer's step."""
-    baseline.restore()
+    """Have a driver die in the writer's step; the baseline is as it was."""
     found: list[Any] = []
 
     def ready(driver: Driver) -> None:

@@ -78,10 +78,12 @@ def sweep_writer(bench: Bench, store: Store, writer: Writer, options: SweepOptio
 class SweptWriter:
     """The sweep of one writer: its baseline, and the shapes of recovery that were seen."""
 
-    def __init__(self, bench: Bench, baseline: Baseline, writer: Writer, double: str) -> None:
+    def __init__(self, bench: Bench, made: Callable[[], Baseline], writer: Writer, double: str) -> None:
         self.bench = bench
-        self.baseline = baseline
         self.writer = writer
+        self._made = made
+        self._is_new = True
+        self.baseline = made()
         self.double = double
         self.commits = 1
         # The cuts at requests that are not durable; known once the requests are counted.
@@ -93,19 +95,19 @@ class SweptWriter:
         cls, bench: Bench, store: Store, writer: Writer, *, schema: str = SCHEMA, double: str = "shapes"
     ) -> SweptWriter:
         """Have a driver build the graph."""
-        driver = bench.drivers.take()
-        try:
-            baseline = build(driver.engine, store.fresh_root(), store.env, writer.setup, schema=schema)
-        finally:
-            bench.drivers.done(driver)
-        return cls(bench, baseline, writer, double)
+
+        def made() -> Baseline:
+            driver = bench.drivers.take()
+            try:
+                return build(driver.engine, store.fresh_root(), store.env, writer.setup, schema=schema)
+            finally:
+                bench.drivers.done(driver)
+
+        return cls(bench, made, writer, double)
 
     def count(self) -> tuple[Exchange, ...]:
         """Run the step with nobody in its way: its durable requests."""
-        crashed, before = crash_writer(self.bench, self.baseline, self.writer, None)
-        if self.writer.step["do"] == "cleanup" and crashed.ending.kind == ACKNOWLEDGED:
-            # A cleanup goes by age, and what it removed is younger once it is put back. Every cell finds it so.
-            crashed, before = crash_writer(self.bench, self.baseline, self.writer, None)
+        crashed, before = crash_writer(self.bench, self._put_back(), self.writer, None)
         if crashed.ending.kind != ACKNOWLEDGED:
             raise SetupFailed(f"{self.writer.name} itself ended {crashed.ending}, with nobody in its way")
         self.commits = _commits_made(before)
@@ -170,9 +172,18 @@ class SweptWriter:
 
     def _crashed(self, cut: Cut) -> tuple[Crashed, Before, Scene]:
         """Have the writer cut, and look at what it left."""
-        crashed, before = crash_writer(self.bench, self.baseline, self.writer, cut)
+        crashed, before = crash_writer(self.bench, self._put_back(), self.writer, cut)
         before = replace(before, commits=self.commits)
         return crashed, before, replace(look(before), armed=armed_in(crashed.exchanges))
+
+    def _put_back(self) -> Baseline:
+        """The graph as it was. A cleanup goes by age, and an object that is put back is young: its graph is made anew."""
+        if not self._is_new and self.writer.step["do"] == "cleanup":
+            self.baseline = self._made()
+        else:
+            self.baseline.restore()
+        self._is_new = False
+        return self.baseline
 
     def _wrong(self, cut: Cut, broken: RequirementBroken, began: float) -> CellResult:
         seconds = time.monotonic() - began
