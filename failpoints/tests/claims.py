@@ -87,7 +87,7 @@ WEATHERS: Final[dict[str, list[dict[str, Any]]]] = {
     "schema-apply-lock-left-on-withdraw": [
         {
             **WRITERS["schema-add"].step,
-            "weather": {"rules": [{"action": "answer", "status": 403, "verbs": ["PUT"], "roles": ["sidecar"]}]},
+            "weather": {"rules": [{"action": "answer", "status": 412, "verbs": ["PUT"], "roles": ["table version"]}]},
         },
         dict(_TWO_TABLES),
     ],

@@ -88,7 +88,7 @@ STORMS: dict[str, list[dict[str, Any]]] = {
             "weather": {
                 "rules": [
                     {"action": "cut", "roles": ["manifest version"], "verbs": ["PUT"]},
-                    {"action": "answer", "status": 503, "roles": ["manifest version"], "verbs": ["HEAD"], "times": 5},
+                    {"action": "answer", "status": 403, "roles": ["manifest version"], "verbs": ["HEAD"], "times": 5},
                 ]
             },
         }
