@@ -177,7 +177,7 @@ class SweptWriter:
         return crashed, before, replace(look(before), armed=armed_in(crashed.exchanges))
 
     def _put_back(self) -> Baseline:
-        """The graph as it was. A cleanup goes by age, and an object that is put back is young: its graph is made anew."""
+        """The graph as it was. A cleanup goes by age, and what is put back is young: that graph is made anew."""
         if not self._is_new and self.writer.step["do"] == "cleanup":
             self.baseline = self._made()
         else:
