@@ -57,9 +57,18 @@ def sweep_command(
         typer.Option(
             "--writer",
             help="A writer such as merge, or several: load, mutate, branches, merges, schema-apply, maintenance, all "
-            "(which is the default, and takes long). May be repeated.",
+            "(which is the default). May be repeated.",
         ),
     ] = None,
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--every",
+            help="Try every cut of several writers too, as of a writer that is named alone. Otherwise, of files in a "
+            "row the first and the last are cut, and recoveries of related writers that send the same requests are "
+            "killed once, and lose no answers.",
+        ),
+    ] = False,
     double: Annotated[
         str,
         typer.Option(
@@ -88,10 +97,9 @@ def sweep_command(
     from failpoints.writers import UnknownWriter, writers_called
 
     if failpoints:
-        if jobs is not None or double != "shapes" or peer is not None:
-            raise usage(
-                "--jobs, --double and --peer are for cuts at requests: named failpoints are tried one after the other"
-            )
+        if jobs is not None or double != "shapes" or peer is not None or every:
+            because = "are for cuts at requests: named failpoints are tried one after the other"
+            raise usage(f"--jobs, --every, --double and --peer {because}")
         from failpoints.matrix import UnknownSubject
         from failpoints.named import named_subjects, sweep_named
 
@@ -104,7 +112,8 @@ def sweep_command(
     with refusals(UnknownWriter):
         parse_all(engine, peer)
         writers = writers_called(names_in(writer))
-    options = SweepOptions(engine=engine, peer=peer, store=store, double=double, timeout_seconds=timeout)
+    is_every = every or double == "all" or len(writers) == 1
+    options = SweepOptions(engine, peer, store, double, every=is_every, timeout_seconds=timeout)
     console = make_console()
     found: list[CellResult] = []
     refused = Refusals(console)

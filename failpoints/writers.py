@@ -270,6 +270,16 @@ def writers_called(names: Sequence[str]) -> list[Writer]:
     return [writer for writer in WRITERS.values() if writer.name in chosen]
 
 
+def families(writers: Sequence[Writer]) -> list[tuple[str, ...]]:
+    """Writers whose recoveries are alike: those of one group, and the rest each for itself."""
+    groups = [names for name, names in GROUPS.items() if name != "all"]
+    grouped = [name for names in groups for name in names]
+    alone = [(writer.name,) for writer in writers if writer.name not in grouped]
+    chosen = {writer.name for writer in writers}
+    shared = [tuple(name for name in names if name in chosen) for names in groups]
+    return [*alone, *(names for names in shared if names)]
+
+
 def follow_up(number: int, branch: str, schema: Schema | None = None) -> Step:
     """A write that every one of these graphs must take, whatever its schema has become: a row in each table.
 

@@ -136,6 +136,22 @@ def cuts_of(durable: Sequence[Exchange]) -> list[Cut]:
     return [*at_requests, last, Cut("ack")]
 
 
+def some_cuts_of(durable: Sequence[Exchange]) -> list[Cut]:
+    """The same, but of several files in a row of one table that no version names yet, or that are removed, only the
+    first and the last: what lies between them leaves more or fewer files that nobody looks for."""
+    alike = [(each.verb, each.role, each.table) if _is_of_no_version(each) else None for each in durable]
+    inside = {
+        nth
+        for nth, (before, this, after) in enumerate(zip(alike, alike[1:], alike[2:], strict=False), 2)
+        if this is not None and before == this == after
+    }
+    return [cut for cut in cuts_of(durable) if cut.nth not in inside or cut.moment not in AT_A_REQUEST]
+
+
+def _is_of_no_version(each: Exchange) -> bool:
+    return each.named_later or each.verb == "DELETE"
+
+
 def listing_cuts_of(exchanges: Sequence[Exchange]) -> list[Cut]:
     """The refusal of the first listing of the sidecars, where an operation makes one: it is no answer [REC-12]."""
     listings = [each for each in exchanges if described(each) == LISTING]
@@ -160,6 +176,11 @@ def again_cuts_of(durable: Sequence[Exchange]) -> list[Cut]:
         or (cut.moment == "before" and cut.nth not in waited)
         or (cut.moment == "lost" and not durable[cut.nth - 1].named_later)
     ]
+
+
+def kills_again_of(durable: Sequence[Exchange]) -> list[Cut]:
+    """Of these the kills."""
+    return [cut for cut in again_cuts_of(durable) if cut.moment != "lost"]
 
 
 def kills_of(durable: Sequence[Exchange]) -> list[Cut]:

@@ -4,6 +4,9 @@ First the writer runs once with nobody in its way: that shows its durable reques
 each of them is cut. A recovery that makes durable requests, whatever the writer left, is cut in turn at each of those,
 once for every shape that a recovery of this writer has: two recoveries that make the same requests of the same roles
 have the same shape, whichever tables of nodes or of edges they are about.
+
+A sweep of several writers takes less of each (`every` is false): of files in a row the first and the last, and of
+recoveries one of each shape for all writers of a family, and those are killed and lose no answers.
 """
 
 from __future__ import annotations
@@ -25,14 +28,14 @@ from failpoints.cuts.cell import (
     judged,
     refuse_writes,
 )
-from failpoints.cuts.cut import Cut, again_cuts_of, cuts_of, listing_cuts_of
+from failpoints.cuts.cut import Cut, again_cuts_of, cuts_of, kills_again_of, listing_cuts_of, some_cuts_of
 from failpoints.drivers import Driver
 from failpoints.gate import Exchange
 from failpoints.oracle import Before, Scene, commits_since, judge_init, look
-from failpoints.steps import MAINTENANCE
+from failpoints.steps import MAINTENANCE, Step
 from failpoints.workshop import Bench, Refused, lacking, swept_in_processes
 from failpoints.world import ACKNOWLEDGED, COMMITTING, Ending, attempt_init
-from failpoints.writers import SCHEMA, WRITERS, Writer
+from failpoints.writers import SCHEMA, WRITERS, Writer, families
 from fixtures.forge import Forge
 from fixtures.stores.catalog import Store
 
@@ -41,7 +44,8 @@ PAST_THE_GATE = (
     "the driver wrote, and not one request of it came through the gate: it has to reach its store by the variable "
     "AWS_ENDPOINT_URL_S3 that it is started with"
 )
-Shape = tuple[tuple[str, str, str], ...]
+# What a recovery is of, and the requests that it makes.
+Shape = tuple[str, tuple[tuple[str, str, str], ...]]
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class SweepOptions:
     """What is swept: an engine on a store, who recovers it if that is another one, and how far.
 
     `double` is "shapes" for double crashes of each shape of a recovery, "all" for those of every cell, "none" for none.
+    `every` is false where not each cut is tried, but one of those that are much alike.
     `cells` is (k, n): of every n cells of a writer the k-th, so that several processes can share them.
     """
 
@@ -56,22 +61,30 @@ class SweepOptions:
     peer: str | None = None
     store: str = "moto"
     double: str = "shapes"
+    every: bool = True
     timeout_seconds: float = 120.0
     cells: tuple[int, int] = (0, 1)
 
 
-def sweep_writer(bench: Bench, store: Store, writer: Writer, options: SweepOptions) -> Iterator[CellResult | Refused]:
-    """The cells of one writer, one after the other."""
+def sweep_writer(
+    bench: Bench, store: Store, writer: Writer, options: SweepOptions, shapes: set[Shape] | None = None
+) -> Iterator[CellResult | Refused]:
+    """The cells of one writer, one after the other. `shapes` are those of recoveries that were cut already."""
     number, of = options.cells
+    chosen = cuts_of if options.every else some_cuts_of
     if writer.step["do"] == "init":
-        yield from sweep_init(bench, store, writer, lambda durable: cuts_of(durable)[number::of])
+        yield from sweep_init(bench, store, writer, lambda durable: chosen(durable)[number::of])
         return
     missing = lacking(bench, writer.needs)
     if missing:
         yield Refused(writer.name, f"the engine does not declare {', '.join(missing)}", unsupported=True)
         return
     swept = SweptWriter.prepared(bench, store, writer, double=options.double)
-    for cut in [*cuts_of(swept.count()), *swept.listings][number::of]:
+    if not options.every:
+        swept.again_cuts = kills_again_of
+    if shapes is not None:
+        swept.shapes = shapes
+    for cut in [*chosen(swept.count()), *swept.listings][number::of]:
         yield from swept.cell(cut)
 
 
@@ -89,6 +102,7 @@ class SweptWriter:
         # The cuts at requests that are not durable; known once the requests are counted.
         self.listings: list[Cut] = []
         self.shapes: set[Shape] = set()
+        self.again_cuts: Callable[[Sequence[Exchange]], list[Cut]] = again_cuts_of
 
     @classmethod
     def prepared(
@@ -121,10 +135,10 @@ class SweptWriter:
         """One cut, and if its recovery has a new shape, every cut of that."""
         result, recovery = self._single(cut)
         yield result
-        shape = shape_of(recovery)
+        shape = shape_of(self.writer.step, recovery)
         if recovery and (self.double == "all" or (self.double == "shapes" and shape not in self.shapes)):
             self.shapes.add(shape)
-            yield from self._doubles(cut, again_cuts_of(recovery))
+            yield from self._doubles(cut, self.again_cuts(recovery))
 
     def double_at(self, cut: Cut, second: Callable[[tuple[Exchange, ...]], Cut]) -> CellResult:
         """One double crash: `second` chooses where, of the requests that the recovery makes."""
@@ -190,8 +204,8 @@ class SweptWriter:
         return CellResult(self.writer.name, cut, wrong=(broken.ids, broken.because), seconds=seconds)
 
 
-def shape_of(recovery: Sequence[Exchange]) -> Shape:
-    """The requests of a recovery, with tables by their kind and by which of that kind came first."""
+def shape_of(step: Step, recovery: Sequence[Exchange]) -> Shape:
+    """The requests of the recovery of a step, with tables by their kind and by which of that kind came first."""
     met: dict[str, list[str]] = {}
     shape = []
     for each in recovery:
@@ -200,7 +214,7 @@ def shape_of(recovery: Sequence[Exchange]) -> Shape:
         if each.table not in known:
             known.append(each.table)
         shape.append((each.verb, each.role, f"{kind} {known.index(each.table)}"))
-    return tuple(shape)
+    return step["do"], tuple(shape)
 
 
 def _commits_made(before: Before) -> int:
@@ -269,17 +283,23 @@ def _read_init(bench: Bench, uri: str, ending: Ending, what: str) -> None:
 
 @dataclass(frozen=True)
 class Task:
-    """The cells of one writer that one process takes."""
+    """The writers that one process takes, one after the other, or a part of the cells of one."""
 
-    writer: str
+    writers: tuple[str, ...]
     options: SweepOptions
 
 
 def tasks_of(writers: Sequence[Writer], options: SweepOptions, jobs: int) -> list[Task]:
-    """The work of a sweep: whole writers, the long ones first, or parts of each where there are few of them."""
+    """The work of a sweep, the long tasks first.
+
+    Where every cut is tried, a writer is a task, or several where there are few of them. Otherwise a family is one: its
+    writers share the shapes of their recoveries.
+    """
+    if not options.every:
+        return [Task(family, options) for family in reversed(families(writers))]
     parts = 1 if len(writers) >= 2 * jobs else jobs
     return [
-        Task(writer.name, replace(options, cells=(part, parts)))
+        Task((writer.name,), replace(options, cells=(part, parts)))
         for writer in reversed(writers)
         for part in range(parts)
     ]
@@ -287,15 +307,17 @@ def tasks_of(writers: Sequence[Writer], options: SweepOptions, jobs: int) -> lis
 
 def run_task(bench: Bench, store: Store, task: Task) -> Iterator[CellResult | Refused]:
     """A task, in whatever process."""
-    try:
-        yield from sweep_writer(bench, store, WRITERS[task.writer], task.options)
-    except (SetupFailed, EngineError) as failed:
-        yield Refused(task.writer, str(failed), unsupported=False)
-    except Unsupported as missing:
-        yield Refused(task.writer, str(missing), unsupported=True)
-    except RequirementBroken as broken:
-        # Wrong before anything was cut: the step itself, or one that leads to it.
-        yield CellResult(task.writer, Cut("ack"), scene="undisturbed", wrong=(broken.ids, broken.because))
+    shapes: set[Shape] = set()
+    for name in task.writers:
+        try:
+            yield from sweep_writer(bench, store, WRITERS[name], task.options, shapes)
+        except (SetupFailed, EngineError) as failed:
+            yield Refused(name, str(failed), unsupported=False)
+        except Unsupported as missing:
+            yield Refused(name, str(missing), unsupported=True)
+        except RequirementBroken as broken:
+            # Wrong before anything was cut: the step itself, or one that leads to it.
+            yield CellResult(name, Cut("ack"), scene="undisturbed", wrong=(broken.ids, broken.because))
 
 
 def sweep(

@@ -7,10 +7,20 @@ from typing import Any
 
 import pytest
 
-from failpoints.cuts.cut import Cut, CutError, again_cuts_of, cuts_of, kills_of, listing_cuts_of
-from failpoints.cuts.sweep import shape_of
+from failpoints.cuts.cut import (
+    Cut,
+    CutError,
+    again_cuts_of,
+    cuts_of,
+    kills_again_of,
+    kills_of,
+    listing_cuts_of,
+    some_cuts_of,
+)
+from failpoints.cuts.sweep import SweepOptions, shape_of, tasks_of
 from failpoints.cuts.traces import same_place
 from failpoints.gate import Exchange
+from failpoints.writers import WRITERS
 
 
 def request(number: int, role: str, table: str = "nodes/a", verb: str = "PUT") -> Exchange:
@@ -81,12 +91,34 @@ def test_before_a_request_and_after_the_one_that_was_waited_for_a_recovery_is_ki
 
 
 def test_recoveries_of_other_tables_of_the_same_kinds_have_one_shape() -> None:
-    def recovered(*tables: str) -> list[Exchange]:
-        return [request(number, "table version", table) for number, table in enumerate(tables)]
+    def shape(*tables: str, do: str = "mutate") -> object:
+        return shape_of({"do": do}, [request(number, "table version", table) for number, table in enumerate(tables)])
 
-    assert shape_of(recovered("nodes/a", "nodes/b")) == shape_of(recovered("nodes/c", "nodes/a"))
-    others = [recovered("nodes/a", "nodes/a"), recovered("nodes/a", "edges/b"), recovered("nodes/a")]
-    assert shape_of(recovered("nodes/a", "nodes/b")) not in [shape_of(each) for each in others]
+    assert shape("nodes/a", "nodes/b") == shape("nodes/c", "nodes/a")
+    others = [shape("nodes/a", "nodes/a"), shape("nodes/a", "edges/b"), shape("nodes/a")]
+    assert shape("nodes/a", "nodes/b") not in [*others, shape("nodes/a", "nodes/b", do="optimize")]
+
+
+def test_of_files_in_a_row_a_sweep_of_several_writers_cuts_the_first_and_the_last() -> None:
+    roles = ["table index", "table index", "table index", "table index", "table version", "schema file", "schema file"]
+    durable = [request(number, role) for number, role in enumerate([*roles, "schema file"], 1)]
+    gone = [request(number, "table version", verb="DELETE") for number in (1, 2, 3)]
+
+    assert {cut.nth for cut in some_cuts_of(durable)} == {0, 1, 4, 5, 6, 7, 8}, "a schema file is no file of a version"
+    assert {cut.nth for cut in some_cuts_of(gone)} == {0, 1, 3}
+    assert some_cuts_of(WRITE) == cuts_of(WRITE)
+    assert [cut.moment for cut in kills_again_of(WRITE[:1])] == ["before", "applied"]
+
+
+def test_a_sweep_of_several_writers_shares_recoveries_within_a_family_and_every_writer_is_in_one() -> None:
+    writers = list(WRITERS.values())
+    some = tasks_of(writers, SweepOptions(every=False), jobs=2)
+    every = tasks_of(writers, SweepOptions(), jobs=2)
+
+    assert sorted(name for task in some for name in task.writers) == sorted(WRITERS)
+    assert ("insert", "update", "delete") in [task.writers for task in some]
+    assert sorted(task.writers for task in every) == sorted((name,) for name in WRITERS)
+    assert [task.options.cells for task in tasks_of(writers[1:2], SweepOptions(), jobs=2)] == [(0, 2), (1, 2)]
 
 
 def test_an_operation_without_durable_requests_is_only_killed_around_its_answer() -> None:
