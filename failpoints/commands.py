@@ -65,8 +65,8 @@ def sweep_command(
         typer.Option(
             "--every",
             help="Try every cut of several writers too, as of a writer that is named alone. Otherwise, of files in a "
-            "row the first and the last are cut, and recoveries of related writers that send the same requests are "
-            "killed once, and lose no answers.",
+            "row the first and the last are cut, recoveries of related writers that send the same requests count as "
+            "one, and lose answers or are refused only where they decide.",
         ),
     ] = False,
     double: Annotated[
@@ -136,6 +136,8 @@ def sweep_command(
     if found:
         console.print(summary(found))
         say_rate(console, len(found), "cells", time.monotonic() - began)
+        if not is_every:
+            console.print("of cuts that are much alike one was tried; --every tries all of them", highlight=False)
     for line in unreached(found):
         console.print(f"[bold yellow]not reached[/] {escape(line)}", highlight=False, soft_wrap=True)
     raise typer.Exit(verdict_of(console, tried(found), wrong, "cells", refused, ended))

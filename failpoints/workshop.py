@@ -161,9 +161,12 @@ def _gathered(processes: list[SpawnProcess], results: Queue[Any]) -> Iterator[An
             kind, value = results.get(timeout=_LOOK_SECONDS)
         except queue.Empty:
             ended = [process for process in processes if process.exitcode is not None]
-            if len(ended) > len(processes) - working:
+            if len(ended) <= len(processes) - working:
+                continue
+            try:  # It may have said its last words just now.
+                kind, value = results.get(timeout=_LOOK_SECONDS)
+            except queue.Empty:
                 raise SweepBroken(f"a process of the sweep ended with {ended[-1].exitcode} before its work") from None
-            continue
         match kind:
             case "result":
                 yield value

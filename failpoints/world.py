@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from conformance.adapters import AdapterFault, EngineError
+from conformance.adapters import AdapterFault, EngineError, Unsupported
 from conformance.audit.names import RECOVERY_ACTOR
 from conformance.judge import Engine, Handle, RequirementBroken
 from conformance.judge.blame import operation_of
@@ -175,17 +175,30 @@ def exports_of(handle: Handle) -> dict[str, str]:
 def _compared(handle: Handle, world: World, exports: dict[str, str], recoveries_max: int | None) -> Model | Difference:
     """The model of the world as the engine has named everything in it, or where the engine shows something else."""
     meaning = Meaning(world.model) if world.step is None else mean(world.model, world.step)
+    words = _difference_of_rows(world, meaning, exports)
+    if words is not None:
+        return Difference(words)
+    found = {branch: handle.commits(branch) for branch in exports}
+    return _too_many_recoveries(world, found, recoveries_max) or _named(handle, world, meaning, exports, found)
+
+
+def difference_of_rows(world: World, exports: dict[str, str]) -> str | None:
+    """Where branches and rows are not those of a world; None where they are. Nothing is asked of the engine."""
+    meaning = Meaning(world.model) if world.step is None else mean(world.model, world.step)
+    return _difference_of_rows(world, meaning, exports)
+
+
+def _difference_of_rows(world: World, meaning: Meaning, exports: dict[str, str]) -> str | None:
     model = meaning.model
     if sorted(exports) != model.branch_list():
-        return Difference(f"there are the branches {sorted(exports)}, and not {model.branch_list()}")
+        return f"there are the branches {sorted(exports)}, and not {model.branch_list()}"
     if meaning.commit is not None and world.step is not None:
         model.learn_ids(branch_of(world.step), exports[branch_of(world.step)])
     for branch, text in exports.items():
         difference = first_difference(text, model.export(branch))
         if difference is not None:
-            return Difference(f"on the branch '{branch}' {difference}")
-    found = {branch: handle.commits(branch) for branch in exports}
-    return _too_many_recoveries(world, found, recoveries_max) or _named(handle, world, meaning, exports, found)
+            return f"on the branch '{branch}' {difference}"
+    return None
 
 
 def _too_many_recoveries(world: World, found: Chains, recoveries_max: int | None) -> Difference | None:
@@ -244,7 +257,10 @@ def _source(world: World, step: Step) -> str:
 
 
 def _place(handle: Handle, world: World, meaning: Meaning, new: list[dict[str, Any]]) -> int:
-    """Which of the new commits is the step's: the one that it answered, or the first that shows its rows."""
+    """Which of the new commits is the step's: the one that it answered, or the first that shows its rows.
+
+    Where an engine shows no rows of the past it is the first in the name of the step's actor, or else the first.
+    """
     ids = [commit["graph_commit_id"] for commit in new]
     if world.commit_id in ids:
         return ids.index(world.commit_id)
@@ -254,15 +270,20 @@ def _place(handle: Handle, world: World, meaning: Meaning, new: list[dict[str, A
     before, after = world.model.state(_source(world, step)), meaning.model.state(branch_of(step))
     changed = [key for key in after if after[key] != before.get(key)]
     last = {key: _read(handle, key, ids[-1]) for key in changed}
+    if None in last.values():
+        return next((place for place, each in enumerate(new) if each.get("actor_id") == step.get("actor")), 0)
     for place, commit_id in enumerate(ids):
         if all(_read(handle, key, commit_id) == last[key] for key in changed):
             return place
     return len(ids) - 1
 
 
-def _read(handle: Handle, table_key: str, commit_id: str) -> list[dict[str, Any]]:
+def _read(handle: Handle, table_key: str, commit_id: str) -> list[dict[str, Any]] | None:
+    """The rows of a table at a commit; None where the engine cannot show them."""
     try:
         return handle.read(table_key, commit=commit_id)
+    except Unsupported:
+        return None
     except EngineError:
         return []  # The table is not there yet at that commit, or not any more.
 

@@ -8,18 +8,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from conformance.adapters import AdapterFault, EngineError
 from conformance.judge import RequirementBroken
 from failpoints.baseline import Baseline
-from failpoints.cuts.cut import LIVING, Cut, described, parts_of
+from failpoints.cuts.cut import LISTING, LIVING, Cut, described, parts_of
 from failpoints.drivers import Driver, killed_when_held, until_over
 from failpoints.gate import WRITE_VERBS, Armed, Exchange, Gate, incomplete_uploads
+from failpoints.gate.roles import MANIFEST, place_of
 from failpoints.oracle import Before, Outcome, Scene, judge, judge_reader
+from failpoints.steps import MAINTENANCE
 from failpoints.workshop import Bench
-from failpoints.world import ACKNOWLEDGED, COMMITTING, UNKNOWN, Ending, attempt
+from failpoints.world import (
+    ACKNOWLEDGED,
+    COMMITTING,
+    UNKNOWN,
+    UPKEEP,
+    Ending,
+    attempt,
+    difference_of_rows,
+    exports_of,
+    worlds_after,
+)
 from failpoints.writers import Writer
 from fixtures.forge import Forge, Photo
 
@@ -52,13 +65,29 @@ class CellResult:
 
 @dataclass(frozen=True)
 class Crashed:
-    """What a driver did that was cut: how its call ended for whoever asked, and its requests."""
+    """What a driver did that was cut: how its call ended for whoever asked, and its requests.
+
+    `shown` is every branch as the handle of a writer shows it that lives, right after its call; None where nobody
+    asked, or where it answers no more.
+    """
 
     ending: Ending
     killed: bool
     reached: bool
     durable: tuple[Exchange, ...]
     exchanges: tuple[Exchange, ...]
+    shown: dict[str, str] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """The requests of an open that recovered."""
+
+    exchanges: tuple[Exchange, ...] = ()
+
+    @property
+    def durable(self) -> tuple[Exchange, ...]:
+        return tuple(each for each in self.exchanges if each.durable)
 
 
 def crash(
@@ -84,9 +113,16 @@ def crash(
             armed.disarm()
     bench.gate.settle(driver.owner)
     exchanges = bench.gate.exchanges(driver.owner, since=mark)
-    reached = armed is None or armed.hits > 0
+    reached = armed is None or (armed.hits > 0 and (cut is None or cut.request != LISTING or _unlisted(exchanges)))
     durable = tuple(each for each in exchanges if each.durable)
     return Crashed(ending, killed, reached, durable, exchanges)
+
+
+def _unlisted(exchanges: tuple[Exchange, ...]) -> bool:
+    """Whether it was the listing of the sidecars that was refused, and was not asked for again at once."""
+    asked = [each.verb == "LIST" and place_of(each.prefix).role == "sidecar" for each in exchanges]
+    refused = [number for number, each in enumerate(exchanges) if each.outcome == "injected" and asked[number]]
+    return bool(refused) and not any(asked[refused[0] + 1 : refused[0] + 2])
 
 
 def _armed(gate: Gate, driver: Driver, cut: Cut | None) -> Armed | None:
@@ -124,12 +160,18 @@ def crash_writer(bench: Bench, baseline: Baseline, writer: Writer, cut: Cut | No
             because = f"the graph of {writer.name}, which is at rest, could not be opened and looked at: {error}"
             raise RequirementBroken(("PUB-21",), because) from error
 
+    shown: list[dict[str, str]] = []
+
     def work(driver: Driver) -> Ending:
-        return attempt(found[0][0], writer.step)
+        ending = attempt(found[0][0], writer.step)
+        if cut is not None and cut.moment in LIVING and not ending.broke:
+            with suppress(EngineError, AdapterFault):  # Whether it still answers is not what is asked here.
+                shown.append(exports_of(found[0][0]))
+        return ending
 
     crashed = crash(bench, work, ready, cut)
     before: Before = found[0][1]
-    return crashed, before
+    return replace(crashed, shown=shown[0] if shown else None), before
 
 
 def crash_recovery(bench: Bench, before: Before, photo: Photo, cut: Cut) -> Crashed:
@@ -157,24 +199,26 @@ def judged(
     cut: Cut,
     began: float,
     *,
-    recovering: bool = False,
-) -> tuple[CellResult, tuple[Exchange, ...]]:
-    """Have one driver read and a new one recover, and judge; also the durable requests of the recovery.
+    second: Cut | None = None,
+) -> tuple[CellResult, Recovery]:
+    """Have one driver read and a new one recover, and judge; also the requests of the recovery.
 
-    `recovering` says that a recovery was at the graph before.
+    `second` is where a recovery was cut that was at the graph before.
     """
     left = len(incomplete_uploads(crashed.exchanges))
     result = CellResult(writer.name, cut, killed=crashed.killed, reached=crashed.reached, uploads_left=left)
     result = replace(result, scene=str(scene))
     what = f"{writer.name} was killed {cut}" if crashed.killed else f"{writer.name} ended {crashed.ending} {cut}"
-    recovery: tuple[Exchange, ...] = ()
+    recovery = Recovery()
     owners: list[str] = []
     try:
         if crashed.ending.broke and not crashed.killed:
             because = f"nobody killed {writer.name}, and it broke down {cut}: {crashed.ending.error}"
             raise RequirementBroken(("PUB-21",), because)
         _judge_refused_request(before, scene, crashed, cut, what)
-        allowed = {"recovering": recovering, "may_be_locked": cut.moment == "failed"}
+        _judge_own_view(before, scene, crashed, what)
+        is_refused = "failed" in (cut.moment, second and second.moment)
+        allowed = {"recovering": second is not None, "may_be_locked": is_refused}
         if _seen_by_a_reader(bench, before, scene, crashed.ending, what, owners, **allowed):
             scene = replace(scene, published=True)  # What somebody has seen must stay.
         outcome, recovery = _recovered(bench, before, scene, crashed.ending, what, owners)
@@ -191,12 +235,17 @@ def _judge_refused_request(before: Before, scene: Scene, crashed: Crashed, cut: 
     """What a writer that lives makes of a request that was refused, beyond what any ending has to keep.
 
     A listing of the sidecars that fails is not an empty one [REC-12]. No table moves without a sidecar [REC-03]. What
-    is published is acknowledged, also where its sidecar cannot be removed [REC-13].
+    is published is acknowledged, also where its sidecar cannot be removed [REC-13], or the forks of a branch [BRA-13].
     """
-    if cut.moment != "failed" or not crashed.reached or before.step["do"] not in COMMITTING:
+    if cut.moment != "failed" or not crashed.reached:
         return
-    verb, role, _ = parts_of(cut.request)
+    verb, role, table = parts_of(cut.request)
     is_acknowledged = crashed.ending.kind == ACKNOWLEDGED
+    if before.step["do"] == "branch_delete" and table not in ("", MANIFEST) and scene.published and not is_acknowledged:
+        because = f"{what}: the branch is gone, and only the removal of a table's fork was refused"
+        raise RequirementBroken(("BRA-13",), because)
+    if before.step["do"] not in (*COMMITTING, *UPKEEP):
+        return
     if verb == "LIST" and is_acknowledged:
         raise RequirementBroken(
             ("REC-12",), f"{what}: it could not list the sidecars, and went on as if there were none"
@@ -210,12 +259,30 @@ def _judge_refused_request(before: Before, scene: Scene, crashed: Crashed, cut: 
         raise RequirementBroken(("REC-13", "PUB-23"), because)
 
 
+def _judge_own_view(before: Before, scene: Scene, crashed: Crashed, what: str) -> None:
+    """What a writer that lives shows itself: the new state where that is published, and otherwise the old [PUB-15]."""
+    if crashed.shown is None or before.step["do"] in MAINTENANCE:
+        return
+    worlds = worlds_after(before.model, before.step, Ending(UNKNOWN))
+    names = ("new",) if scene.published else ("old", "half") if scene.commits == 0 else ("old", "half", "new")
+    differences = [(world.name, difference_of_rows(world, crashed.shown)) for world in worlds if world.name in names]
+    if differences and all(difference is not None for _, difference in differences):
+        name, difference = differences[0]
+        because = f"{what}: through its own handle it is not the {name} state that others find: {difference}"
+        raise RequirementBroken(("PUB-14" if scene.published else "PUB-15", "SNP-02"), because)
+
+
 def _moves_uncovered(exchanges: tuple[Exchange, ...]) -> bool:
-    """Whether a table got a version before any sidecar was there."""
+    """Whether a table got a version while no sidecar was there. Some writers have one for each of their tables."""
+    standing: set[str] = set()
     for each in exchanges:
-        if each.applied and each.verb in WRITE_VERBS and each.role == "sidecar":
-            return False
-        if each.applied and each.verb in WRITE_VERBS and each.role == "table version" and not _is_fork(each):
+        if not each.applied:
+            continue
+        if each.role == "sidecar" and each.verb == "DELETE":
+            standing -= set(each.keys or (each.key,))
+        elif each.role == "sidecar" and each.verb in WRITE_VERBS:
+            standing.add(each.key)
+        elif each.role == "table version" and each.verb in WRITE_VERBS and not _is_fork(each) and not standing:
             return True
     return False
 
@@ -258,8 +325,8 @@ def refuse_writes(gate: Gate, reader: Driver, what: str) -> None:
 
 def _recovered(
     bench: Bench, before: Before, scene: Scene, ending: Ending, what: str, owners: list[str]
-) -> tuple[Outcome, tuple[Exchange, ...]]:
-    """Have a new driver recover, and the oracle judge; also the durable requests of the recovery."""
+) -> tuple[Outcome, Recovery]:
+    """Have a new driver recover, and the oracle judge; also the requests of the recovery."""
     driver = bench.peers.take()
     owners.append(driver.owner)
     opened: list[int] = []
@@ -274,12 +341,10 @@ def _recovered(
         raise RequirementBroken(("REC-18",), because) from error
     finally:
         bench.peers.done(driver)
-    return outcome, _durable_until(bench.gate.exchanges(driver.owner, since=mark), opened)
-
-
-def _durable_until(exchanges: tuple[Exchange, ...], opened: list[int]) -> tuple[Exchange, ...]:
     end = opened[0] if opened else 0
-    return tuple(each for each in exchanges if each.durable and each.number <= end)
+    return outcome, Recovery(
+        tuple(each for each in bench.gate.exchanges(driver.owner, since=mark) if each.number <= end)
+    )
 
 
 def armed_in(exchanges: tuple[Exchange, ...]) -> frozenset[str]:

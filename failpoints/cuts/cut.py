@@ -15,6 +15,8 @@ MOMENTS: Final = get_args(Moment)
 AT_A_REQUEST: Final[tuple[Moment, ...]] = ("before", "applied", "lost", "failed")
 # Nobody is killed in these: the process goes on as it sees fit.
 LIVING: Final[tuple[Moment, ...]] = ("lost", "failed")
+# Where a recovery decides, says what it has decided, and is done.
+_DECISIONS: Final = ("manifest version", "audit version", "sidecar")
 # A listing of something that is no table; that of the sidecars is one of these.
 LISTING: Final = "LIST listing"
 # An answer that no client takes for a reason to try again.
@@ -137,19 +139,15 @@ def cuts_of(durable: Sequence[Exchange]) -> list[Cut]:
 
 
 def some_cuts_of(durable: Sequence[Exchange]) -> list[Cut]:
-    """The same, but of several files in a row of one table that no version names yet, or that are removed, only the
-    first and the last: what lies between them leaves more or fewer files that nobody looks for."""
-    alike = [(each.verb, each.role, each.table) if _is_of_no_version(each) else None for each in durable]
+    """The same, but of several files in a row of one table that no version names, only the first and the last: what
+    lies between them leaves more or fewer files that nobody looks for."""
+    alike = [(each.verb, each.role, each.table) if each.named_later else None for each in durable]
     inside = {
         nth
         for nth, (before, this, after) in enumerate(zip(alike, alike[1:], alike[2:], strict=False), 2)
         if this is not None and before == this == after
     }
     return [cut for cut in cuts_of(durable) if cut.nth not in inside or cut.moment not in AT_A_REQUEST]
-
-
-def _is_of_no_version(each: Exchange) -> bool:
-    return each.named_later or each.verb == "DELETE"
 
 
 def listing_cuts_of(exchanges: Sequence[Exchange]) -> list[Cut]:
@@ -162,11 +160,11 @@ def listing_cuts_of(exchanges: Sequence[Exchange]) -> list[Cut]:
 
 
 def again_cuts_of(durable: Sequence[Exchange]) -> list[Cut]:
-    """Where a recovery that makes these durable requests is cut: killed at each, or left without an answer to it.
+    """Where a recovery that makes these durable requests is cut: killed at each, left without an answer, or refused.
 
     Whoever is killed before a request leaves what one leaves that is killed when the request before it is applied, if
     it waited for that one: the two are one cut. The answer to a file that a version names later decides nothing; what
-    it is to lose one of those, the cuts of the writers have shown.
+    it is to lose or to be refused one of those, the cuts of the writers have shown.
     """
     waited = {nth for nth, (earlier, later) in enumerate(pairwise(durable), 2) if later.follows(earlier)}
     return [
@@ -174,13 +172,15 @@ def again_cuts_of(durable: Sequence[Exchange]) -> list[Cut]:
         for cut in cuts_of(durable)
         if cut.moment == "applied"
         or (cut.moment == "before" and cut.nth not in waited)
-        or (cut.moment == "lost" and not durable[cut.nth - 1].named_later)
+        or (cut.moment in LIVING and not durable[cut.nth - 1].named_later)
     ]
 
 
-def kills_again_of(durable: Sequence[Exchange]) -> list[Cut]:
-    """Of these the kills."""
-    return [cut for cut in again_cuts_of(durable) if cut.moment != "lost"]
+def some_again_cuts_of(durable: Sequence[Exchange]) -> list[Cut]:
+    """Of these the kills, and of the others those at the requests in which a recovery decides and says so."""
+    return [
+        cut for cut in again_cuts_of(durable) if cut.moment not in LIVING or durable[cut.nth - 1].role in _DECISIONS
+    ]
 
 
 def kills_of(durable: Sequence[Exchange]) -> list[Cut]:

@@ -6,7 +6,7 @@ once for every shape that a recovery of this writer has: two recoveries that mak
 have the same shape, whichever tables of nodes or of edges they are about.
 
 A sweep of several writers takes less of each (`every` is false): of files in a row the first and the last, and of
-recoveries one of each shape for all writers of a family, and those are killed and lose no answers.
+recoveries one of each shape for all writers of a family, killed anywhere, and otherwise cut where they decide.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from failpoints.baseline import Baseline, SetupFailed, build
 from failpoints.cuts.cell import (
     CellResult,
     Crashed,
+    Recovery,
     armed_in,
     crash,
     crash_recovery,
@@ -28,13 +29,21 @@ from failpoints.cuts.cell import (
     judged,
     refuse_writes,
 )
-from failpoints.cuts.cut import Cut, again_cuts_of, cuts_of, kills_again_of, listing_cuts_of, some_cuts_of
+from failpoints.cuts.cut import (
+    LISTING,
+    Cut,
+    again_cuts_of,
+    cuts_of,
+    listing_cuts_of,
+    some_again_cuts_of,
+    some_cuts_of,
+)
 from failpoints.drivers import Driver
-from failpoints.gate import Exchange
+from failpoints.gate import Exchange, incomplete_uploads
 from failpoints.oracle import Before, Scene, commits_since, judge_init, look
 from failpoints.steps import MAINTENANCE, Step
 from failpoints.workshop import Bench, Refused, lacking, swept_in_processes
-from failpoints.world import ACKNOWLEDGED, COMMITTING, Ending, attempt_init
+from failpoints.world import ACKNOWLEDGED, COMMITTING, UPKEEP, Ending, attempt_init
 from failpoints.writers import SCHEMA, WRITERS, Writer, families
 from fixtures.forge import Forge
 from fixtures.stores.catalog import Store
@@ -81,7 +90,7 @@ def sweep_writer(
         return
     swept = SweptWriter.prepared(bench, store, writer, double=options.double)
     if not options.every:
-        swept.again_cuts = kills_again_of
+        swept.again_cuts = some_again_cuts_of
     if shapes is not None:
         swept.shapes = shapes
     for cut in [*chosen(swept.count()), *swept.listings][number::of]:
@@ -127,7 +136,7 @@ class SweptWriter:
         self.commits = _commits_made(before)
         if not crashed.durable and self.writer.step["do"] not in MAINTENANCE:
             raise SetupFailed(PAST_THE_GATE)
-        if self.writer.step["do"] in COMMITTING:
+        if self.writer.step["do"] in (*COMMITTING, *UPKEEP):
             self.listings = listing_cuts_of(crashed.exchanges)
         return crashed.durable
 
@@ -135,10 +144,10 @@ class SweptWriter:
         """One cut, and if its recovery has a new shape, every cut of that."""
         result, recovery = self._single(cut)
         yield result
-        shape = shape_of(self.writer.step, recovery)
-        if recovery and (self.double == "all" or (self.double == "shapes" and shape not in self.shapes)):
+        shape = shape_of(self.writer.step, recovery.durable)
+        if recovery.durable and (self.double == "all" or (self.double == "shapes" and shape not in self.shapes)):
             self.shapes.add(shape)
-            yield from self._doubles(cut, self.again_cuts(recovery))
+            yield from self._doubles(cut, [*self.again_cuts(recovery.durable), *listing_cuts_of(recovery.exchanges)])
 
     def double_at(self, cut: Cut, second: Callable[[tuple[Exchange, ...]], Cut]) -> CellResult:
         """One double crash: `second` chooses where, of the requests that the recovery makes."""
@@ -150,17 +159,25 @@ class SweptWriter:
         Where the single one is wrong already, or its recovery makes no request that could be cut, that is the result.
         """
         first, recovery = self._single(cut)
-        if first.wrong is not None or not recovery:
+        if first.wrong is not None or not recovery.durable:
             yield first
             return
-        yield from self._doubles(cut, seconds(recovery))
+        yield from self._doubles(cut, seconds(recovery.durable))
 
-    def _single(self, cut: Cut) -> tuple[CellResult, tuple[Exchange, ...]]:
+    def listing_again(self, cut: Cut) -> Iterator[CellResult]:
+        """The double crash in which the open that would recover is refused the listing of the sidecars."""
+        first, recovery = self._single(cut)
+        if first.wrong is not None:
+            yield first
+            return
+        yield from self._doubles(cut, listing_cuts_of(recovery.exchanges))
+
+    def _single(self, cut: Cut) -> tuple[CellResult, Recovery]:
         began = time.monotonic()
         try:
             crashed, before, scene = self._crashed(cut)
         except RequirementBroken as broken:
-            return self._wrong(cut, broken, began), ()
+            return self._wrong(cut, broken, began), Recovery()
         return judged(self.bench, self.writer, before, crashed, scene, cut, began)
 
     def _doubles(self, cut: Cut, seconds: Sequence[Cut]) -> Iterator[CellResult]:
@@ -178,11 +195,20 @@ class SweptWriter:
             # What is judged is the first crash: its sidecars are what the audit rows must tell of. But what a reader
             # can see after the second one must stay.
             again = replace(recovery, ending=crashed.ending, killed=crashed.killed)
-            result, _ = judged(self.bench, self.writer, before, again, scene, cut, began, recovering=True)
-            if recovery.ending.broke and not recovery.killed and result.wrong is None:
-                because = f"nobody killed the recovery of {self.writer.name}, and it broke down {second}: "
-                result = replace(result, wrong=(("REC-18",), because + str(recovery.ending.error)))
+            result, _ = judged(self.bench, self.writer, before, again, scene, cut, began, second=second)
+            if result.wrong is None:
+                result = replace(result, wrong=self._wrong_recovery(recovery, second))
             yield replace(result, second=second)
+
+    def _wrong_recovery(self, recovery: Crashed, second: Cut) -> tuple[tuple[str, ...], str] | None:
+        """What is wrong with the way in which a recovery ended that was cut, whatever it has left."""
+        if recovery.ending.broke and not recovery.killed:
+            because = f"nobody killed the recovery of {self.writer.name}, and it broke down {second}: "
+            return ("REC-18",), because + str(recovery.ending.error)
+        if second.request == LISTING and recovery.reached and recovery.ending.kind == ACKNOWLEDGED:
+            because = f"after {self.writer.name} an open could not list the sidecars, and went on as if there were none"
+            return ("REC-12",), because
+        return None
 
     def _crashed(self, cut: Cut) -> tuple[Crashed, Before, Scene]:
         """Have the writer cut, and look at what it left."""
@@ -246,7 +272,8 @@ def sweep_init(
         began = time.monotonic()
         crashed, uri = run(cut)
         what = f"init was killed {cut}" if crashed.killed else f"init ended {crashed.ending} {cut}"
-        result = CellResult(writer.name, cut, killed=crashed.killed, reached=crashed.reached)
+        left = len(incomplete_uploads(crashed.exchanges))
+        result = CellResult(writer.name, cut, killed=crashed.killed, reached=crashed.reached, uploads_left=left)
         driver = bench.drivers.take()
         try:
             _read_init(bench, uri, crashed.ending, what)
@@ -309,12 +336,16 @@ def run_task(bench: Bench, store: Store, task: Task) -> Iterator[CellResult | Re
     """A task, in whatever process."""
     shapes: set[Shape] = set()
     for name in task.writers:
+        cells = 0
         try:
-            yield from sweep_writer(bench, store, WRITERS[name], task.options, shapes)
+            for result in sweep_writer(bench, store, WRITERS[name], task.options, shapes):
+                yield result
+                cells += 1
         except (SetupFailed, EngineError) as failed:
             yield Refused(name, str(failed), unsupported=False)
         except Unsupported as missing:
-            yield Refused(name, str(missing), unsupported=True)
+            # In the middle of its cells: the others were not tried, and that is no success.
+            yield Refused(name, str(missing), unsupported=not cells)
         except RequirementBroken as broken:
             # Wrong before anything was cut: the step itself, or one that leads to it.
             yield CellResult(name, Cut("ack"), scene="undisturbed", wrong=(broken.ids, broken.because))

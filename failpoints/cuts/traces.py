@@ -66,7 +66,11 @@ def replay_cut(trace: Mapping[str, Any], bench: Bench, store: Store) -> CellResu
     if double is None:
         (result,) = swept.cell(place)
         return result
-    result = next(swept.doubles_at(place, lambda recovery: _listed(same_place(double, recovery))), nowhere)
+    if double.request == LISTING:
+        found = swept.listing_again(place)
+    else:
+        found = swept.doubles_at(place, lambda recovery: _listed(same_place(double, recovery)))
+    result = next(found, nowhere)
     # Where there was nothing to recover, there was no second crash either.
     return result if result.second is not None or result.wrong is not None else nowhere
 

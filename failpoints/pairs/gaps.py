@@ -27,6 +27,8 @@ RECLAIM: Final = "a process takes the fork that a first write of another one mak
 ROLL_BACK: Final = "a process rolls a writer back while another one deals with it, or is the writer"
 STAGING: Final = "a process recovers the staged files of a schema apply while another one does, or applies it"
 
+# What a fork that somebody has removed never costs: who made which commit, and that an answer is true.
+_NO_COST_OF_A_FORK: Final = ("LIN-", "PUB-23")
 # Who opens a graph to write rolls back what it finds. Writers and refreshes only go forward [REC-07]: one of them that
 # takes something back has no excuse.
 _RECOVERING: Final = "open"
@@ -62,7 +64,8 @@ def gap_of(seen: Evidence, broken: Sequence[str]) -> str | None:
         return None
     if _was_recreated(seen) and set(broken) <= {"PUB-21"}:
         return RECREATED
-    if _was_reclaimed(seen, seen.other, seen.held) or _was_reclaimed(seen, seen.held, seen.other):
+    is_reclaimed = _was_reclaimed(seen, seen.other, seen.held) or _was_reclaimed(seen, seen.held, seen.other)
+    if is_reclaimed and not any(each.startswith(_NO_COST_OF_A_FORK) for each in broken):
         return RECLAIM
     if _excuses_staging(seen, broken):
         return STAGING

@@ -6,6 +6,7 @@
 4. the auditor finds no error in the bytes
 5. a second open recovers nothing and changes no object                 [REC-18, REC-20]
 6. a further write works on every branch, and does what it means        [PUB-21]
+7. the handles of the two processes show what is there then             [SNP-02]
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from failpoints.pairs.judge import Decision, Lanes, decide, ends_branch, see
 from failpoints.pairs.orders import CRASHED
 from failpoints.pairs.stage import Dead
 from failpoints.steps import Step, branch_of, meaning_or_none
-from failpoints.world import ACKNOWLEDGED, attempt, the_one, worlds_after
+from failpoints.world import ACKNOWLEDGED, World, attempt, difference_of_rows, exports_of, the_one, worlds_after
 from failpoints.writers import follow_up
 from fixtures.forge import Forge
 
@@ -35,12 +36,14 @@ def judge_at_rest(
     lanes: Lanes,
     what: str,
     *,
+    witnesses: Sequence[Handle] = (),
     follow: Sequence[Step] = (),
     dead: Collection[Dead] = (),
 ) -> Decision:
     """Open, look at everything and write on; `RequirementBroken` says what does not hold.
 
-    `dead` are the operations of those who died before the lanes began, which are lanes of their own.
+    `witnesses` are the handles of the lanes, which are open since before. `dead` are the operations of those who died
+    before the lanes began, which are lanes of their own.
     """
     handle = _opened(engine, uri, lanes, what)
     if handle is None:
@@ -54,9 +57,26 @@ def judge_at_rest(
     judge_bytes(uri, env, what, "PUB-21")
     handle = judge_second_open(engine, handle, uri, env, what)
     assert decision.model is not None
-    _judge_follow_up(handle, decision.model, follow, what)
+    final = _judge_follow_up(handle, decision.model, follow, what)
+    for witness in witnesses:
+        _judge_witness(witness, final, what)
     handle.close()
     return decision
+
+
+def _judge_witness(handle: Handle, model: Model, what: str) -> None:
+    """Whoever had the graph open all the time sees what everybody sees, won or lost [SNP-02, PUB-14, PUB-15].
+
+    A handle that answers with an error shows nothing that is wrong: it may want to be opened again.
+    """
+    try:
+        exports = exports_of(handle)
+    except EngineError:
+        return
+    difference = difference_of_rows(World("final", model), exports)
+    if difference is not None:
+        because = f"{what} a handle that was open before shows something else than a new one: {difference}"
+        raise RequirementBroken(("SNP-02", "PUB-14"), because)
 
 
 def _judge_rows(handle: Handle, dead: Collection[Dead], crash: Sequence[Step], decision: Decision, what: str) -> None:
@@ -108,8 +128,8 @@ def _without_a_graph(engine: Engine, uri: str, env: Mapping[str, str], lanes: La
     return decision
 
 
-def _judge_follow_up(handle: Handle, model: Model, steps: Sequence[Step], what: str) -> None:
-    """Do further steps, the pair's own and then a write on every branch: each does what it means."""
+def _judge_follow_up(handle: Handle, model: Model, steps: Sequence[Step], what: str) -> Model:
+    """Do further steps, the pair's own and then a write on every branch: each does what it means. The graph after."""
     further = (follow_up(number, branch, model.schema) for number, branch in enumerate(model.branch_list()))
     for step in (*steps, *further):
         ending = attempt(handle, step)
@@ -119,3 +139,4 @@ def _judge_follow_up(handle: Handle, model: Model, steps: Sequence[Step], what: 
         elif meaning_or_none(model, step) is not None:
             because = f"{what} {step['do']} on '{branch_of(step)}' ended {ending}"
             raise RequirementBroken(("PUB-21",), because)
+    return model

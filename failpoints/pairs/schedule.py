@@ -35,8 +35,10 @@ from failpoints.world import ACKNOWLEDGED, UNKNOWN, Ending, attempt, attempt_ini
 
 Verdict = Literal["ok", "gap", "wrong"]
 Moment = Literal["before", "after"]
-# How long a lane may stand still for the held one: a lease or a lock is waited for, and then the held one goes on.
+# How long a lane may stand still for the held one: a lease or a lock is waited for, and then the held one goes on. A
+# lane that takes long by itself gets more.
 PATIENCE_SECONDS = 4.0
+PATIENCE_LANES: Final = 3
 # How long a reader may take meanwhile. One that waits for writers is rare, so this may be long on a slow machine.
 READER_SECONDS: Final = 20.0
 # The only kind of error that may leave open whether a call has happened [PUB-23].
@@ -104,7 +106,9 @@ def alone(stage: Stage, side: Side) -> tuple[Exchange, ...]:
     handle = _opened(stage, side)
     stage.crash()
     since = stage.bench.gate.mark()
+    began = time.monotonic()
     calls = _done(handle, stage, side)
+    stage.lane_seconds_max = max(stage.lane_seconds_max, time.monotonic() - began)
     for call in calls:
         if call.ending.kind == ACKNOWLEDGED:
             continue
@@ -117,6 +121,11 @@ def alone(stage: Stage, side: Side) -> tuple[Exchange, ...]:
             raise NoSuchMeeting(because)
         raise SetupFailed(because)
     return stage.bench.gate.exchanges(stage.driver(side).owner, since)
+
+
+def patience(stage: Stage) -> float:
+    """How long a lane is waited for while the other one is held."""
+    return max(PATIENCE_SECONDS, PATIENCE_LANES * stage.lane_seconds_max)
 
 
 def holds_of(requests: Sequence[Exchange]) -> list[Hold]:
@@ -184,6 +193,7 @@ def broken_before(pair: Pair, held: Side, broken: RequirementBroken) -> Schedule
 class _Ran:
     """How both lanes ended, the request that one of them was held in, and what a reader saw meanwhile."""
 
+    handles: Mapping[Side, Handle]
     calls: Mapping[Side, tuple[Call, ...]]
     at: Exchange | None
     waited: bool
@@ -202,14 +212,14 @@ def _interleaved(stage: Stage, held: Side, hold: Hold) -> _Ran:
             standing = threads.submit(_done, handles[held], stage, held)
             at = held_in(armed, standing)
             passing = threads.submit(_done, handles[other], stage, other)
-            waited = not _ends_within(passing, PATIENCE_SECONDS)
+            waited = not _ends_within(passing, patience(stage))
             if at is not None and not waited and stage.ground.model is not None:
                 reading = threads.submit(glimpse, reader, stage.uri)
                 # One who reads and waits for the held one may see more when that goes on: it has seen nothing for us.
                 seen = reading.result() if _ends_within(reading, READER_SECONDS) else None
         finally:
             armed.disarm()
-        return _Ran({held: standing.result(), other: passing.result()}, at, waited, seen)
+        return _Ran(handles, {held: standing.result(), other: passing.result()}, at, waited, seen)
 
 
 def _opened(stage: Stage, side: Side) -> Handle:
@@ -263,8 +273,17 @@ def _judge(stage: Stage, held: Side, ran: _Ran, what: str) -> str:
         visible = judge_glimpse(ground.model, [*then, *dead], ran.glimpse, what)
     lanes = [ran.calls["first"], ran.calls["second"], *dead]
     engine = stage.driver("reader").engine
+    witnesses = [handle for handle in ran.handles.values() if handle.name]
     decision = judge_at_rest(
-        engine, stage.uri, ground.env, ground.model, lanes, what, follow=pair.follow, dead=ground.dead
+        engine,
+        stage.uri,
+        ground.env,
+        ground.model,
+        lanes,
+        what,
+        witnesses=witnesses,
+        follow=pair.follow,
+        dead=ground.dead,
     )
     judge_kept(decision.serial, visible - _gone(lanes, decision.serial), what)
     _judge_endings(pair, lanes, what)

@@ -77,6 +77,8 @@ class Stage:
         self._store = store
         self._uri = ground.uri
         self._drivers: dict[str, Driver] = {}
+        # The longest that a lane has taken by itself.
+        self.lane_seconds_max = 0.0
 
     def __enter__(self) -> Self:
         return self

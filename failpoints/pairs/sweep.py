@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -24,7 +25,17 @@ from conformance.judge import RequirementBroken
 from failpoints.baseline import SetupFailed
 from failpoints.gate import WRITE_VERBS, Exchange
 from failpoints.pairs.pairs import SIDES, Pair, Side, pairs_called
-from failpoints.pairs.schedule import Hold, Moment, ScheduleResult, alone, broken_before, holds_of, run
+from failpoints.pairs.schedule import (
+    PATIENCE_SECONDS,
+    Hold,
+    Moment,
+    ScheduleResult,
+    alone,
+    broken_before,
+    holds_of,
+    patience,
+    run,
+)
 from failpoints.pairs.stage import NoSuchMeeting, Stage, prepare
 from failpoints.workshop import Bench, Refused, lacking, swept_in_processes
 from fixtures.stores.catalog import Store
@@ -96,6 +107,7 @@ def run_unit(bench: Bench, store: Store, unit: Unit) -> Iterator[ScheduleResult 
             requests = alone(stage, unit.held)
             if not requests:
                 raise SetupFailed(PAST_THE_GATE)
+            _time_other(stage, unit.held)
             holds = holds_of(requests)
             if unit.limit is None:
                 holds = distinct(holds, requests, nothing_goes=not unit.pair.removes)
@@ -107,6 +119,13 @@ def run_unit(bench: Bench, store: Store, unit: Unit) -> Iterator[ScheduleResult 
         yield broken_before(unit.pair, unit.held, broken)
     except (Unsupported, NoSuchMeeting) as error:
         yield Refused(unit.pair.name, str(error), True)
+
+
+def _time_other(stage: Stage, held: Side) -> None:
+    """Of an engine that takes its time, how long the lane takes that is not held: it is waited for no less."""
+    if patience(stage) > PATIENCE_SECONDS:
+        with suppress(SetupFailed, NoSuchMeeting, RequirementBroken):
+            alone(stage, "second" if held == "first" else "first")
 
 
 def chosen(holds: Sequence[Hold], limit: int | None) -> list[Hold]:
@@ -166,6 +185,9 @@ def replay_pair(trace: Mapping[str, Any], bench: Bench, store: Store) -> Schedul
     fault = trace["fault"]
     pair = Pair.from_json({**fault, "schema": trace["schema"], "setup": trace["steps"]})
     with Stage(bench, store, prepare(bench, store, pair)) as stage:
+        with suppress(SetupFailed, NoSuchMeeting, RequirementBroken):
+            alone(stage, fault["held"])
+        _time_other(stage, fault["held"])
         return run(stage, fault["held"], Hold(**fault["hold"]))
 
 
@@ -200,12 +222,17 @@ def counts_of(results: Iterable[ScheduleResult]) -> dict[str, dict[str, int]]:
 
 
 def seldom_reached(results: Iterable[ScheduleResult]) -> list[str]:
-    """In words, the pairs of which many schedules were not reached: what is said of them is said of little."""
-    return [
-        f"{name}: the request that was to be held never came in {row['not reached']} of {row['schedules']} schedules"
-        for name, row in counts_of(results).items()
-        if row["not reached"] > NOT_REACHED_MAX * row["schedules"]
-    ]
+    """In words, the pairs of which many schedules were not reached, or ended only when the held lane had gone on: what
+    is said of them is said of little."""
+    said = []
+    for name, row in counts_of(results).items():
+        for column, words in (
+            ("not reached", "the request that was to be held never came in"),
+            ("waited", "the other process waited for the held one, and nothing met, in"),
+        ):
+            if row[column] > NOT_REACHED_MAX * row["schedules"]:
+                said.append(f"{name}: {words} {row[column]} of {row['schedules']} schedules")
+    return said
 
 
 def _column(result: ScheduleResult) -> str:

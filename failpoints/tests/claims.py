@@ -10,8 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from failpoints.cuts.cut import LISTING, Cut
-from failpoints.cuts.tests.test_sensitivity import BEFORE_PUBLISH, FOUND_AT, HALF_WAY, Choice, after_the_answer, at
+from failpoints.cuts.tests.test_sensitivity import (
+    BEFORE_PUBLISH,
+    FOUND_AT,
+    HALF_WAY,
+    Choice,
+    after_the_answer,
+    at,
+    the_listing,
+)
 from failpoints.histories.plan import Plan, make_plan
 from failpoints.histories.tests.test_mutants import PLAN
 from failpoints.matrix import ERROR, GO_ON, KILL, Spot
@@ -39,7 +46,7 @@ CUTS: Final[dict[str, tuple[str, Choice, Choice | None]]] = {
     **FOUND_AT,
     "lineage-in-a-second-commit": ("insert", at("applied", "manifest version", 0), None),
     "unconfirmed-merge-goes-forward": ("merge", at("before", "PUT sidecar", -1), None),
-    "list-failure-means-none": ("insert", lambda durable: Cut("failed", 1, LISTING, 1), None),
+    "list-failure-means-none": ("insert", the_listing, None),
     "rollback-forgets-a-table": ("insert", HALF_WAY, None),
     "recovery-on-main-for-a-branch": ("branch-write", BEFORE_PUBLISH, None),
     "recovery-breaks-down": ("update", BEFORE_PUBLISH, None),
@@ -50,6 +57,13 @@ CUTS: Final[dict[str, tuple[str, Choice, Choice | None]]] = {
     "sidecar-failure-is-ignored": ("insert", at("failed", "PUT sidecar", 0), None),
     "delete-failure-fails-the-write": ("insert", at("failed", "DELETE sidecar", 0), None),
     "recovery-commits-twice": ("insert", BEFORE_PUBLISH, None),
+    "audit-failure-drops-the-sidecar": ("insert", BEFORE_PUBLISH, at("failed", "audit version", 0)),
+    "maintenance-without-its-sidecar": ("optimize", at("failed", "PUT sidecar", 0), None),
+    "optimize-takes-no-list-for-an-empty-one": ("optimize", the_listing, None),
+    "open-takes-no-list-for-an-empty-one": ("insert", BEFORE_PUBLISH, the_listing),
+    "rollback-is-best-effort": ("insert", HALF_WAY, at("failed", "table version", 0)),
+    "reclaim-failure-fails-the-delete": ("branch-delete", at("failed", "table ref", 0), None),
+    "loser-shows-its-rows": ("insert", at("failed", "manifest version", -1), None),
 }
 
 _AT_SIDECAR: Final = Hold(0, "PUT", "sidecar", 1)
@@ -69,6 +83,7 @@ SCHEDULES: Final[dict[str, Schedule]] = {
         "first-write-first-write", Hold(0, "HEAD", "table version", 1, table=PERSON)
     ),
     "schema-apply-lock-left-on-withdraw": Schedule("schema-branch-create", _SECOND_LISTING),
+    "loser-reads-stale": Schedule("update-update-row", _AT_SIDECAR),
     "init-claims-nothing": Schedule("init-init", Hold(0, "PUT", "schema file", 1)),
 }
 

@@ -42,7 +42,7 @@ def touchstone(*args: str) -> Result:
         (["run", "--suite", "faults", "--store", "local"], "the suite FAULTS needs an S3 store"),
         (["pin", "nowhere.json"], "nowhere.json: cannot be read"),
         (["sweep", "--failpoints", "--writer", "painter"], "there is no 'painter' in the matrix"),
-        (["sweep", "--failpoints", "--jobs", "2"], "--jobs, --double and --peer are for cuts"),
+        (["sweep", "--failpoints", "--jobs", "2"], "--jobs, --every, --double and --peer are for cuts"),
         (["race", "--seed", "3"], "are for a history: say with --processes how many write"),
         (["race", "--pairs", "init-init", "--processes", "2"], "--pairs and --processes are two different races"),
     ],

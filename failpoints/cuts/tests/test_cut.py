@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from failpoints.cuts.cut import (
+    LIVING,
     Cut,
     CutError,
     again_cuts_of,
     cuts_of,
-    kills_again_of,
     kills_of,
     listing_cuts_of,
+    some_again_cuts_of,
     some_cuts_of,
 )
 from failpoints.cuts.sweep import SweepOptions, shape_of, tasks_of
@@ -71,10 +72,11 @@ def test_every_request_is_cut_in_four_ways_and_the_end_in_two() -> None:
     assert len(kills_of(WRITE)) == 2 * len(WRITE)
 
 
-def test_a_recovery_also_loses_the_answers_that_decide_something() -> None:
+@pytest.mark.parametrize("moment", LIVING)
+def test_a_recovery_also_loses_answers_and_is_refused_requests_that_decide_something(moment: str) -> None:
     recovery = (request(1, "table data"), request(2, "manifest transaction"), *WRITE)
 
-    assert [cut.nth for cut in again_cuts_of(recovery) if cut.moment == "lost"] == [3, 4, 5, 6]
+    assert [cut.nth for cut in again_cuts_of(recovery) if cut.moment == moment] == [3, 4, 5, 6]
 
 
 def test_before_a_request_and_after_the_one_that_was_waited_for_a_recovery_is_killed_once() -> None:
@@ -85,7 +87,7 @@ def test_before_a_request_and_after_the_one_that_was_waited_for_a_recovery_is_ki
         replace(third, started=2.0, ended=4.0),
     )
 
-    kills = [(cut.nth, cut.moment) for cut in again_cuts_of(in_turn) if cut.moment != "lost"]
+    kills = [(cut.nth, cut.moment) for cut in again_cuts_of(in_turn) if cut.moment not in LIVING]
 
     assert kills == [(1, "before"), (1, "applied"), (2, "applied"), (3, "before"), (3, "applied")]
 
@@ -103,11 +105,15 @@ def test_of_files_in_a_row_a_sweep_of_several_writers_cuts_the_first_and_the_las
     roles = ["table index", "table index", "table index", "table index", "table version", "schema file", "schema file"]
     durable = [request(number, role) for number, role in enumerate([*roles, "schema file"], 1)]
     gone = [request(number, "table version", verb="DELETE") for number in (1, 2, 3)]
+    recovery = [request(1, "table version"), request(2, "manifest version")]
 
     assert {cut.nth for cut in some_cuts_of(durable)} == {0, 1, 4, 5, 6, 7, 8}, "a schema file is no file of a version"
-    assert {cut.nth for cut in some_cuts_of(gone)} == {0, 1, 3}
+    assert some_cuts_of(gone) == cuts_of(gone), "versions are looked for, also when they are gone"
     assert some_cuts_of(WRITE) == cuts_of(WRITE)
-    assert [cut.moment for cut in kills_again_of(WRITE[:1])] == ["before", "applied"]
+    assert [(cut.nth, cut.moment) for cut in some_again_cuts_of(recovery) if cut.moment in LIVING] == [
+        (2, "lost"),
+        (2, "failed"),
+    ]
 
 
 def test_a_sweep_of_several_writers_shares_recoveries_within_a_family_and_every_writer_is_in_one() -> None:
