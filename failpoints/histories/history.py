@@ -25,6 +25,7 @@ from failpoints.histories.plan import Plan, closing, make_plan
 from failpoints.histories.record import MAIN, Done, History
 from failpoints.histories.run import CannotOpen, Place, ask, new_clock, race
 from failpoints.histories.telling import Contradiction, Line, Look
+from failpoints.nursery import quickened
 from fixtures.stores.catalog import Store
 
 KIND: Final = "history"
@@ -103,7 +104,14 @@ def run_plan(
     timeout: float = TIMEOUT_SECONDS,
 ) -> HistoryResult:
     """Run a plan that was made before."""
-    place = Place(engine, store.fresh_root(), store.env, timeout)
+    with quickened(engine) as process:
+        place = Place(process, store.fresh_root(), store.env, timeout)
+        return _run_at(place, engine, store, plan, reopen=reopen, console=console)
+
+
+def _run_at(
+    place: Place, engine: str, store: Store, plan: Plan, *, reopen: bool, console: Console | None
+) -> HistoryResult:
     clock = new_clock()
     opened = _opening(place, plan, clock)
     shown = _Shown(console, plan)

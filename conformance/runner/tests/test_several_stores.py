@@ -63,7 +63,7 @@ def test_a_failure_on_one_of_two_stores_fails_the_run_with_a_trace_that_names_th
 
 
 @pytest.mark.s3
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_a_store_that_dies_is_blamed_and_never_the_engine(workers: str, tmp_path: Path) -> None:
     done = touchstone(
         "run", "--engine", f"{ENGINES}:EndsItsStore", "--store", "moto", "--store", "local", "--suite", "DEL",

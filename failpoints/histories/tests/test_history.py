@@ -43,7 +43,13 @@ def test_four_processes_leave_one_chain_and_the_exact_state(local: Store) -> Non
 
 
 @pytest.mark.requirement("PUB-21", "REC-05", "REC-18")
-@pytest.mark.parametrize("reopen", [False, True], ids=["one handle each", "an open before every call"])
+@pytest.mark.parametrize(
+    "reopen",
+    [
+        pytest.param(False, id="one handle each", marks=pytest.mark.slow),
+        pytest.param(True, id="an open before every call"),
+    ],
+)
 def test_processes_that_are_killed_leave_nothing_half_done(local: Store, reopen: bool) -> None:
     result = run_history(REFERENCE, local, processes=3, writes=6, seed=2, profile="mixed", kill_every=3, reopen=reopen)
     assert isinstance(result.verdict, Sound), str(result.verdict)
