@@ -65,8 +65,8 @@ def sweep_command(
         typer.Option(
             "--every",
             help="Try every cut of several writers too, as of a writer that is named alone. Otherwise, of files in a "
-            "row the first and the last are cut, recoveries of related writers that send the same requests count as "
-            "one, and lose answers or are refused only where they decide.",
+            "row the first and the last are cut, recoveries of related writers that send the same kinds of requests "
+            "count as one, and lose answers or are refused only where they decide.",
         ),
     ] = False,
     double: Annotated[

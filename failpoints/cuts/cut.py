@@ -140,14 +140,20 @@ def cuts_of(durable: Sequence[Exchange]) -> list[Cut]:
 
 def some_cuts_of(durable: Sequence[Exchange]) -> list[Cut]:
     """The same, but of several files in a row of one table that no version names, only the first and the last: what
-    lies between them leaves more or fewer files that nobody looks for."""
+    lies between them leaves more or fewer files that nobody looks for. And none of these loses an answer: a client
+    that hears nothing writes such a file again."""
     alike = [(each.verb, each.role, each.table) if each.named_later else None for each in durable]
     inside = {
         nth
         for nth, (before, this, after) in enumerate(zip(alike, alike[1:], alike[2:], strict=False), 2)
         if this is not None and before == this == after
     }
-    return [cut for cut in cuts_of(durable) if cut.nth not in inside or cut.moment not in AT_A_REQUEST]
+    return [
+        cut
+        for cut in cuts_of(durable)
+        if cut.moment not in AT_A_REQUEST
+        or (cut.nth not in inside and not (cut.moment == "lost" and durable[cut.nth - 1].named_later))
+    ]
 
 
 def listing_cuts_of(exchanges: Sequence[Exchange]) -> list[Cut]:

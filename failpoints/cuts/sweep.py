@@ -6,7 +6,8 @@ once for every shape that a recovery of this writer has: two recoveries that mak
 have the same shape, whichever tables of nodes or of edges they are about.
 
 A sweep of several writers takes less of each (`every` is false): of files in a row the first and the last, and of
-recoveries one of each shape for all writers of a family, killed anywhere, and otherwise cut where they decide.
+recoveries one of each mixture of requests for all writers of a family, killed anywhere, and otherwise cut where they
+decide.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def sweep_writer(
         return
     swept = SweptWriter.prepared(bench, store, writer, double=options.double)
     if not options.every:
-        swept.again_cuts = some_again_cuts_of
+        swept.again_cuts, swept.shape_of = some_again_cuts_of, kinds_of
     if shapes is not None:
         swept.shapes = shapes
     for cut in [*chosen(swept.count()), *swept.listings][number::of]:
@@ -111,6 +112,7 @@ class SweptWriter:
         # The cuts at requests that are not durable; known once the requests are counted.
         self.listings: list[Cut] = []
         self.shapes: set[Shape] = set()
+        self.shape_of: Callable[[Step, Sequence[Exchange]], Shape] = shape_of
         self.again_cuts: Callable[[Sequence[Exchange]], list[Cut]] = again_cuts_of
 
     @classmethod
@@ -144,7 +146,7 @@ class SweptWriter:
         """One cut, and if its recovery has a new shape, every cut of that."""
         result, recovery = self._single(cut)
         yield result
-        shape = shape_of(self.writer.step, recovery.durable)
+        shape = self.shape_of(self.writer.step, recovery.durable)
         if recovery.durable and (self.double == "all" or (self.double == "shapes" and shape not in self.shapes)):
             self.shapes.add(shape)
             yield from self._doubles(cut, [*self.again_cuts(recovery.durable), *listing_cuts_of(recovery.exchanges)])
@@ -241,6 +243,11 @@ def shape_of(step: Step, recovery: Sequence[Exchange]) -> Shape:
             known.append(each.table)
         shape.append((each.verb, each.role, f"{kind} {known.index(each.table)}"))
     return step["do"], tuple(shape)
+
+
+def kinds_of(step: Step, recovery: Sequence[Exchange]) -> Shape:
+    """The kinds of requests that the recovery of a step makes, in whatever number and order."""
+    return step["do"], tuple(sorted({(each.verb, each.role, each.table.partition("/")[0]) for each in recovery}))
 
 
 def _commits_made(before: Before) -> int:

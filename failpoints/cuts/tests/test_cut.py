@@ -18,7 +18,7 @@ from failpoints.cuts.cut import (
     some_again_cuts_of,
     some_cuts_of,
 )
-from failpoints.cuts.sweep import SweepOptions, shape_of, tasks_of
+from failpoints.cuts.sweep import SweepOptions, kinds_of, shape_of, tasks_of
 from failpoints.cuts.traces import same_place
 from failpoints.gate import Exchange
 from failpoints.writers import WRITERS
@@ -109,7 +109,9 @@ def test_of_files_in_a_row_a_sweep_of_several_writers_cuts_the_first_and_the_las
 
     assert {cut.nth for cut in some_cuts_of(durable)} == {0, 1, 4, 5, 6, 7, 8}, "a schema file is no file of a version"
     assert some_cuts_of(gone) == cuts_of(gone), "versions are looked for, also when they are gone"
+    assert not [cut for cut in some_cuts_of(durable) if cut.moment == "lost" and "index" in cut.request]
     assert some_cuts_of(WRITE) == cuts_of(WRITE)
+    assert kinds_of({"do": "load"}, recovery[::-1]) == kinds_of({"do": "load"}, [*recovery, recovery[0]])
     assert [(cut.nth, cut.moment) for cut in some_again_cuts_of(recovery) if cut.moment in LIVING] == [
         (2, "lost"),
         (2, "failed"),
