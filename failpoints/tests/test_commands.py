@@ -198,7 +198,7 @@ def test_a_full_disk_leaves_nothing_of_a_pinned_test(
 def test_a_full_disk_leaves_the_trace_that_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = {name: [] for name in ("operations", "broke")} | {"test": "t", "kind": "example"}
+    found: dict[str, Any] = {name: [] for name in ("operations", "broke")} | {"test": "t", "kind": "example"}
     keep_trace(tmp_path, "t", found, "reference", "moto", Console())
     before = (tmp_path / "t.json").read_text()
     fills_the_disk(monkeypatch, ".json")
