@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from jsonschema import Draft202012Validator, ValidationError
+from jsonschema import Draft202012Validator, TypeChecker, ValidationError, validators
 from referencing import Registry, Resource
 
 from conformance import protocol
@@ -24,6 +25,9 @@ from conformance.runner.redaction import value_without_secrets
 
 TRACE_FORMAT: Final = 1
 _VALUE_MAX: Final = 120
+# No step, rule or plan is nested so deep or counts so far: beyond, readers and writers of JSON break down.
+_DEPTH_MAX: Final = 100
+_NUMBER_MAX: Final = 2**63 - 1
 # Of a trace what a replay runs, and of a fault what an engine has said.
 _OURS: Final = ("schema", "steps", "kind", "broke")
 _SAID: Final = ("history", "endings", "gap")
@@ -44,7 +48,17 @@ def trace_schema() -> dict[str, Any]:
 def _validator() -> Draft202012Validator:
     operations = Resource.from_contents(protocol.schema(protocol.OPERATIONS_SCHEMA))
     registry = Registry().with_resource(protocol.OPERATIONS_SCHEMA, operations)
-    return Draft202012Validator(trace_schema(), registry=registry)
+    types = Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_count).redefine("number", _is_number)
+    return validators.extend(Draft202012Validator, type_checker=types)(trace_schema(), registry=registry)
+
+
+def _is_count(checker: TypeChecker, value: Any) -> bool:
+    """Whether it is a whole number of 64 bits, as the fields of a trace are; 1.0 and 10e400 are none."""
+    return isinstance(value, int) and _is_number(checker, value)
+
+
+def _is_number(checker: TypeChecker, value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _NUMBER_MAX
 
 
 def check_trace(body: Any, where: str) -> None:
@@ -92,6 +106,10 @@ def read_trace(path: Path) -> dict[str, Any]:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, ValueError) as error:
         raise TraceError(f"{path}: is not JSON: {error}") from None
+    except RecursionError:
+        body = None
+    if body is None or _depth(body) > _DEPTH_MAX:
+        raise TraceError(f"{path}: is no trace: it is nested deeper than {_DEPTH_MAX} levels")
     check_trace(body, str(path))
     if body["kind"] not in ("sequence", "example"):
         # Imported late: faults are made of traces, and who reads a sequence needs none of their machinery.
@@ -100,6 +118,18 @@ def read_trace(path: Path) -> dict[str, Any]:
         check_fault(body, str(path))
     found: dict[str, Any] = body
     return found
+
+
+def _depth(body: Any) -> int:
+    """How deep a JSON value is nested, level by level: to call oneself for each would break down where it matters."""
+    depth, level = 0, [body]
+    while level := [part for each in level for part in _parts(each)]:
+        depth += 1
+    return depth
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def make_trace(
@@ -136,4 +166,19 @@ def write_trace(
     path: Path, found: Mapping[str, Any], *, engine: str, store: str | None, seed: int, peer: str | None = None
 ) -> None:
     body = make_trace(found, engine=engine, peer=peer, store=store, seed=seed)
-    path.write_text(json.dumps(body, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_whole(path, as_text(body))
+
+
+def as_text(body: Mapping[str, Any]) -> str:
+    """A trace as it stands in its file."""
+    return json.dumps(body, indent=2, ensure_ascii=False) + "\n"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file whole or not at all: half of one, where a disk is full, would be taken for what was found."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)

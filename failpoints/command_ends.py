@@ -5,6 +5,7 @@ Whatever ends a command that has begun is said in words here, and has an exit co
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -26,6 +27,17 @@ from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_T
 from fixtures.stores.catalog import STORES, UnknownStore
 from fixtures.stores.moto import StoreUnavailable
 
+JOBS_MAX: Final = 256
+TIMEOUT_SECONDS_MAX: Final = 86400.0
+
+
+def a_time(seconds: float) -> float:
+    """Refuse what is not a number: it is neither less nor more than a bound, and not every Typer knows that."""
+    if math.isnan(seconds):
+        raise typer.BadParameter("nan is no time")
+    return seconds
+
+
 EngineOption = Annotated[
     str, typer.Option("--engine", help="cmd:<command line>, python:<module>:<Class>, mutant:<name>, or reference.")
 ]
@@ -38,11 +50,20 @@ StoreOption = Annotated[
 ]
 JobsOption = Annotated[
     int | None,
-    typer.Option("--jobs", min=1, help="Processes that try at the same time; by default as the cores allow."),
+    typer.Option(
+        "--jobs", min=1, max=JOBS_MAX, help="Processes that try at the same time; by default as the cores allow."
+    ),
 ]
 TracesOption = Annotated[Path, typer.Option("--traces", help="Where the trace of everything that is wrong is written.")]
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", min=0.1, help="Seconds that one answer of the engine may take.")
+    float,
+    typer.Option(
+        "--timeout",
+        min=0.1,
+        max=TIMEOUT_SECONDS_MAX,
+        callback=a_time,
+        help="Seconds that one answer of the engine may take.",
+    ),
 ]
 TRACES: Final = Path("traces")
 EXIT_INTERRUPTED: Final = 130

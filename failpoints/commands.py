@@ -41,6 +41,10 @@ from failpoints.command_ends import (
 
 # Of each pair and direction, where all pairs are run: all of their schedules are thousands.
 LIMIT_OF_ALL = 6
+# More than anybody waits for: a number beyond is a slip, and would fill the memory before anything is said.
+PROCESSES_MAX = 1000
+COUNT_MAX = 1_000_000
+SEED_MAX = 2**63 - 1
 
 
 def parse_all(engine: str, peer: str | None) -> None:
@@ -154,22 +158,25 @@ def race_command(
         int | None,
         typer.Option(
             min=0,
+            max=COUNT_MAX,
             help=f"At most so many schedules of a pair in each direction, those first in which most is decided. By "
             f"default every one of a pair that is named, and {LIMIT_OF_ALL} of each where all are run; 0 is every one.",
         ),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="A history instead: so many processes write at once.")
+        int | None, typer.Option(min=1, max=PROCESSES_MAX, help="A history instead: so many processes write at once.")
     ] = None,
     writes: Annotated[
-        int | None, typer.Option(min=1, help="Of a history: so many calls of each process; 50 by default.")
+        int | None,
+        typer.Option(min=1, max=COUNT_MAX, help="Of a history: so many calls of each process; 50 by default."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of a history: its seed; 0 by default.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=SEED_MAX, help="Of a history: its seed; 0 by default.")] = None,
     mixed: Annotated[
         bool, typer.Option("--mixed", help="Of a history: branches, merges and optimize as well.")
     ] = False,
     kill_every: Annotated[
-        int | None, typer.Option(min=1, help="Of a history: about one of so many calls has its process killed.")
+        int | None,
+        typer.Option(min=1, max=COUNT_MAX, help="Of a history: about one of so many calls has its process killed."),
     ] = None,
     peer: PeerOption = None,
     jobs: JobsOption = None,
@@ -181,6 +188,8 @@ def race_command(
         parse_all(engine, peer)
     if processes is not None and peer is not None:
         raise usage("--peer is for pairs: the processes of a history are all of one engine")
+    if processes is not None and (limit is not None or jobs is not None):
+        raise usage("--limit and --jobs are for pairs: the processes of a history are as many as --processes says")
     if processes is None and (mixed or any(each is not None for each in (writes, seed, kill_every))):
         raise usage("--writes, --seed, --mixed and --kill-every are for a history: say with --processes how many write")
     if processes is not None and pairs:
@@ -287,8 +296,8 @@ def _history(
 def storm_command(
     engine: EngineOption = "reference",
     store: StoreOption = "moto",
-    seed: Annotated[int, typer.Option(min=0, help="What the steps and the weather are drawn from.")] = 0,
-    operations: Annotated[int, typer.Option(min=1, help="How many operations.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="What the steps and the weather are drawn from.")] = 0,
+    operations: Annotated[int, typer.Option(min=1, max=COUNT_MAX, help="How many operations.")] = 200,
     traces: TracesOption = TRACES,
     timeout: TimeoutOption = 120.0,
 ) -> None:

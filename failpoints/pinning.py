@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from pathlib import Path
 from string import Template
 from typing import Final
 
 from conformance.runner.redaction import HIDDEN
-from conformance.traces import read_trace
+from conformance.traces import as_text, read_trace, write_whole
 
 _TEST: Final = Template('''"""Pinned by `touchstone pin`: $broke must hold where it once did not.
 
@@ -50,8 +49,9 @@ def pin(trace: Path, into: Path, *, engine: str, store: str | None) -> Path:
             raise PinError(f"{path} is there already: remove it, or give another folder with --into")
     try:
         into.mkdir(parents=True, exist_ok=True)
-        copy.write_text(json.dumps(body, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        test.write_text(
+        write_whole(copy, as_text(body))
+        write_whole(
+            test,
             _TEST.substitute(
                 broke=", ".join(body["broke"]) or "what is required",
                 because=_one_line(str(body.get("because", ""))),
@@ -60,9 +60,10 @@ def pin(trace: Path, into: Path, *, engine: str, store: str | None) -> Path:
                 engine=repr(engine),
                 store=repr(store),
             ),
-            encoding="utf-8",
         )
     except OSError as error:
+        # A trace without its test pins nothing, and would be in the way of the next attempt.
+        copy.unlink(missing_ok=True)
         raise PinError(f"{into} cannot be written: {error.strerror}") from None
     return test
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 HIDDEN: Final = "…"
 _NAMED: Final = (
-    r"(?:[\w.-]*(?:secret|token|passw|passphrase|pwd|credential|key|bearer|signature|auth(?!or))[\w.-]*"
+    r"(?:[\w.-]*(?:secret|token|passw|passphrase|pwd|credential|key|bearer|signature|cookie|auth(?!or))[\w.-]*"
     r"|(?:[\w.-]*[._-])?(?:pass|sig))"
 )
 # One word of a shell: parts with and without quotes, one after the other.
@@ -24,7 +24,11 @@ _PATTERNS: Final = tuple(
         # A header: its value has spaces, and ends with the quote around it.
         r"""(authorization["']?\s*:\s*)[^'"]+""",
         rf"""({_WHOLE_NAME}{_NAMED}(?:\s*=\s*|["']\s*:\s*)){_VALUE}""",
-        rf"({_WHOLE_NAME}--?{_NAMED}\s+)(?!-){_VALUE}",
+        rf"""(['"]\s*{_NAMED}\s*:\s*)[^'"]+""",
+        rf"((?:--header|-H)(?:\s+|=){_NAMED}:){_VALUE}",
+        # A secret may begin with a dash; with two begins the next flag.
+        rf"({_WHOLE_NAME}--?{_NAMED}\s+)(?!--){_VALUE}",
+        r"""(--(?:[\w-]+-)?user(?:\s+|=)['"]?[^\s:'"]+:)[^\s'"]+""",
         # The user and the password of a URL. A password may hold a slash, although it should not.
         r"""(\b[a-z][a-z0-9+.-]*://)(?:[^\s/@'"]+|[^\s/@:'"]*:[^\s'"]*)(?=@)""",
         r"\b()(?:AKIA|ASIA)[0-9A-Z]{16}\b",
@@ -35,14 +39,21 @@ _PATTERNS: Final = tuple(
 # What an engine says is full of keys and of names with a colon after them. So in its words only those names count that
 # nothing but a secret has, and the parameters by which a URL is signed.
 _TELLING: Final = (
-    r"(?:[\w.-]*(?:secret|token|passw|passphrase|credential|signature|bearer|(?:access|private|api)[_-]?key)[\w.-]*"
-    r"|AWSAccessKeyId)"
+    r"(?:[\w.-]*(?:secret|token|passw|passphrase|credential|signature|bearer"
+    r"|(?:access|account|private|api)[_-]?key)[\w.-]*|AWSAccessKeyId|sig|pwd)"
 )
+_NAME_IN_WORDS: Final = rf"(?:(?<![\w.-])|(?<=%26)|(?<=%3F)){_TELLING}"
+# What stands between a name and its value, in JSON, in JSON inside of a text, in a URL, and in the Debug of Rust.
+_BETWEEN: Final = r"""\\?["']?\s*(?:[:=]|%3D)\s*(?:Some\()?\[?\s*"""
 _IN_WORDS: Final = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        r"""(authorization["']?\s*[:=]\s*["']?)[^'"\n]+""",
-        rf"""((?<![\w.-]){_TELLING}(?:\s*=\s*|["']?\s*:\s*)["']?)[^\s'"&;,<>]+""",
+        rf"""(authorization{_BETWEEN}\\?["']?)[^'"\n]+""",
+        rf"(<{_TELLING}>)[^<]+",
+        # A value in quotes goes up to the same quote again.
+        rf"""({_NAME_IN_WORDS}{_BETWEEN}(?P<quote>\\?["']))(?:(?!(?P=quote))(?:\\.|[^\n]))+(?=(?P=quote))""",
+        rf"""({_NAME_IN_WORDS}{_BETWEEN}\\?["']?)[^\s'"&;,<>\\]+""",
+        r"""(\bbearer\s+)(?!(?:token|auth\w*|of|is|was)\b)[^\s'"\\,;]+""",
         r"""(\b[a-z][a-z0-9+.-]*://)[^\s/@'"]+(?=@)""",
         r"\b()(?:AKIA|ASIA)[0-9A-Z]{16}\b",
     )

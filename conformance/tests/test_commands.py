@@ -134,6 +134,13 @@ def test_coverage_asks_for_everything_but_gaps_other_surfaces_and_the_unseen() -
         """env MODE=fast ./driver --config '{"password": "hush"}'""",
         "sh -c 'env MODE=fast ./driver --db-pass hush --token hush'",
         "env MODE=fast ./driver 's3://b/x?X-Amz-Signature=hush&a=b'",
+        "env MODE=fast ./driver --header 'X-Api-Key: hush hush' --verbose",
+        "env MODE=fast ./driver --header X-Api-Key:hush",
+        "env MODE=fast ./driver -H 'Cookie: a=hush'",
+        "env MODE=fast ./driver --user ann:hush --verbose",
+        "env MODE=fast ./driver --proxy-user='ann:hush'",
+        "env MODE=fast ./driver --cookie hush",
+        "env MODE=fast ./driver --secret -hush",
     ],
 )
 def test_the_values_of_secrets_do_not_get_into_a_report(given: str) -> None:
@@ -151,6 +158,8 @@ def test_the_values_of_secrets_do_not_get_into_a_report(given: str) -> None:
         "python:my.keys:TokenEngine",
         "cmd:./driver --cache 10 --author ann http://127.0.0.1:9000/a s3://bucket/graph",
         "cmd:./driver --monkey-patch",
+        "cmd:./driver --user ann --tokenize --verbose",
+        "cmd:./driver --header 'Accept: text/plain'",
         "mutant:no-sidecar",
     ],
 )
@@ -172,6 +181,19 @@ def test_no_command_shows_the_values_of_variables_when_it_breaks_down(commands: 
         "{'secret_access_key': 'hush', 'a': 1}",
         "http://ann:hush@127.0.0.1:9000/b answered 403",
         "AWS_SESSION_TOKEN=hush was given",
+        "AWS_SESSION_TOKEN = 'hush hush' was given",
+        "<Error><SecretAccessKey>hush</SecretAccessKey><Token>hush hush</Token></Error>",
+        "<SignatureProvided>hush</SignatureProvided>",
+        'Config { token: Some("hush hush"), retries: 3 }',
+        r"{\"token\": \"hush\"}",
+        r"token=\"hush hush\"",
+        r'"secret": "a\"hush"',
+        "sent Bearer hush to the store",
+        '{"authorization": ["AWS4 hush"]}',
+        'authorization: Some("AWS4 hush")',
+        "http%3A%2F%2Fh%2Fb%3Fa%3D1%26X-Amz-Signature%3Dhush",
+        "https://h/c?sv=1&sig=hush&se=2: 403",
+        "account_key=hush; pwd=hush",
     ],
 )
 def test_what_an_engine_says_gets_into_a_report_without_secrets(said: str) -> None:
@@ -188,6 +210,10 @@ def test_what_an_engine_says_gets_into_a_report_without_secrets(said: str) -> No
         "node:Person 'ann' is {'table_key': 'node:Person', 'key': 'ann'}, and should not be",
         "GET http://127.0.0.1:9000/b/nodes/40d7?list-type=2&prefix=x answered 403",
         "after mutate a row by 'ann@x' of s3://bucket/graph is lost: name = ann",
+        "sort_key: name, key = 'ann', keys: ['a', 'b'], partition key: id",
+        "the token has expired, and its signature does not match; a secret is needed",
+        "the bearer of this, a bearer token is missing, signal=9, significant: yes",
+        "<Code>AccessDenied</Code><Key>nodes/40d7</Key><Message>no token</Message>",
     ],
 )
 def test_words_without_secrets_stay(said: str) -> None:

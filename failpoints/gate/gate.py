@@ -248,11 +248,15 @@ async def _turns() -> None:
 
 def _address(endpoint: str) -> tuple[str, int]:
     """Host and port of the store; says what is wrong with the rest, and never shows it."""
-    parts = urlsplit(endpoint)
+    try:
+        parts = urlsplit(endpoint)
+        port = parts.port
+    except ValueError:
+        raise GateError("the endpoint of the store is no URL: it must be http://<host>:<port>") from None
     if parts.scheme == "https":
         raise GateError("the gate speaks plain HTTP to the store, and this endpoint is https: use one that is http")
     if parts.scheme != "http" or not parts.hostname:
         raise GateError("the endpoint of the store must be http://<host>:<port>")
     if parts.username is not None or parts.path not in ("", "/") or parts.query:
         raise GateError("the endpoint of the store must be http://<host>:<port>, with no user, path or query")
-    return parts.hostname, parts.port or 80
+    return parts.hostname, port or 80

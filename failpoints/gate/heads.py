@@ -1,17 +1,25 @@
 """Heads and bodies of HTTP/1.1, as far as a proxy must understand them: how long a message is and what it asks for.
 
 Nothing here changes a byte. Only what decides about framing, the conditions, and whether it is a copy is taken out of a
-head; the rest of it is passed on and never looked at.
+head; the rest of it is passed on and never looked at. What a store might read otherwise is refused: where two readers
+disagree about the end of a message, the rest of it would be a request that nobody has sent.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
 HEAD_BYTES_MAX: Final = 1 << 17
 CONDITIONS: Final = (b"if-match", b"if-none-match")
 _LINE_BYTES_MAX: Final = 1 << 12
+_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# As many digits as a body can have that anybody sends: Python makes no number of thousands of them.
+_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
+_CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,16}")
+_BLANKS: Final = b" \t"
+_BREAKS: Final = re.compile(rb"[\r\n\0]")
 
 
 class Malformed(Exception):
@@ -59,7 +67,7 @@ def request_head(raw: bytes) -> RequestHead:
     """Read the head of a request, up to and with its empty line."""
     line, fields = _fields(raw)
     parts = line.split(b" ")
-    if len(parts) != 3 or not parts[0].isalpha() or not parts[2].startswith(b"HTTP/1."):
+    if len(parts) != 3 or not parts[0].isalpha() or parts[2] not in (b"HTTP/1.0", b"HTTP/1.1"):
         raise Malformed("the first line is not a request of HTTP/1")
     conditions = tuple((name.decode(), fields[name].decode("latin-1")) for name in CONDITIONS if name in fields)
     framing = _framing(fields)
@@ -91,14 +99,18 @@ def answer_head(raw: bytes, method: str) -> AnswerHead:
 def _fields(raw: bytes) -> tuple[bytes, dict[bytes, bytes]]:
     lines = raw[:-4].split(b"\r\n")
     fields: dict[bytes, bytes] = {}
+    if any(map(_BREAKS.search, lines)):
+        raise Malformed("a line of the head does not end as one does")
     for line in lines[1:]:
         name, colon, value = line.partition(b":")
         name = name.lower()
         if not colon:
             raise Malformed("a line of the head has no colon")
+        if not _NAME.fullmatch(name):
+            raise Malformed("a line of the head does not begin with a name")
         if name in fields and name in (b"content-length", b"transfer-encoding"):
             raise Malformed("the length of the body is given twice")
-        fields[name] = value.strip()
+        fields[name] = value.strip(_BLANKS)
     return lines[0], fields
 
 
@@ -110,7 +122,7 @@ def _framing(fields: dict[bytes, bytes]) -> Framing | None:
         return Framing(None, chunked=True)
     if length is None:
         return None
-    if not length.isdigit():
+    if not _LENGTH.fullmatch(length):
         raise Malformed("the length of the body is not a number")
     return Framing(int(length))
 
@@ -172,20 +184,20 @@ class Body:
             if len(self._line) > _LINE_BYTES_MAX:
                 raise Malformed("a line between chunks is too long")
             if feed >= 0:
-                self._end_line(bytes(self._line).strip())
+                self._end_line(bytes(self._line))
                 self._line.clear()
         return place
 
-    def _end_line(self, line: bytes) -> None:
+    def _end_line(self, whole: bytes) -> None:
+        line = whole[:-2]
+        if not whole.endswith(b"\r\n") or _BREAKS.search(line):
+            raise Malformed("a line between chunks does not end as one does")
         match self._state:
             case "size":
-                digits = line.partition(b";")[0].strip()
-                try:
-                    self._chunk_left = int(digits, 16)
-                except ValueError:
-                    raise Malformed("the size of a chunk is not a number") from None
-                if self._chunk_left < 0:
+                digits = line.partition(b";")[0].rstrip(_BLANKS)
+                if not _CHUNK_SIZE.fullmatch(digits):
                     raise Malformed("the size of a chunk is not a number")
+                self._chunk_left = int(digits, 16)
                 self._state = "data" if self._chunk_left else "trailer"
             case "end of chunk":
                 if line:

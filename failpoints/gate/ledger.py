@@ -184,7 +184,7 @@ class Ledger:
 
     def learn_keys(self, record: Record, body: bytes) -> None:
         """What a bulk delete names."""
-        keys = tuple(html.unescape(key.decode("utf-8", "replace")) for key in _KEY_IN_XML.findall(body))
+        keys = tuple(_unescaped(key.decode("utf-8", "replace")) for key in _KEY_IN_XML.findall(body))
         place = common_place(keys)
         with self.changed:
             record.keys, record.table, record.branch, record.version = keys, place.table, place.branch, place.version
@@ -288,3 +288,11 @@ class Ledger:
         if self.closed:
             raise GateError("the gate is closed")
         raise GateTimeout(f"{missing()} within {timeout_seconds:g} seconds")
+
+
+def _unescaped(key: str) -> str:
+    """A key without the escapes of XML. A number of thousands of digits names no character, and such a key stays."""
+    try:
+        return html.unescape(key)
+    except ValueError:
+        return key

@@ -24,10 +24,11 @@ from failpoints.gate.heads import (
     request_head,
 )
 from failpoints.gate.ledger import Armed, Ledger, Record
-from failpoints.gate.wire import PIECE_BYTES, Wire
+from failpoints.gate.wire import PIECE_BYTES, Wire, has_final_answer
 
 WHOLE_BODY_BYTES_MAX: Final = 1 << 20
 _PIECES_PER_SECOND: Final = 20
+_RESET_SECONDS: Final = 0.02
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 Connect = Callable[[Callable[[], None]], Coroutine[Any, Any, Wire]]
@@ -197,7 +198,7 @@ class Relay:
                 await self._pause(len(piece) / pace)
                 store.write(piece)
         limit = max(1, pace // _PIECES_PER_SECOND) if pace else PIECE_BYTES
-        while not body.done and not _has_final_answer(store) and not store.ended:
+        while not body.done and not has_final_answer(store) and not store.ended:
             if not self.client.received:
                 if self.client.ended or self.closing:
                     raise ClientGone
@@ -208,7 +209,7 @@ class Relay:
             if pace:
                 await self._pause(len(piece) / pace)
             store.write(piece)
-            while not store.writable and not store.lost and not _has_final_answer(store):
+            while not store.writable and not store.lost and not has_final_answer(store):
                 await self._changed()
 
     async def _store_connection(self) -> Wire:
@@ -252,12 +253,12 @@ class Relay:
         while True:
             piece = b""
             if not body.done and store.received:
-                piece = store.take_body(body, limit)
+                piece = store.take_answer(body, limit)
                 if pace:
                     await self._pause(len(piece) / pace)
                 record.bytes_out = body.payload
                 pending = pending + piece if pending else piece
-            if client.ended or self.closing:
+            if client.lost or self.closing:
                 return await self._finish_without_client(answer, body, record)
             if body.done or (store.ended and not store.received):
                 break
@@ -272,10 +273,21 @@ class Relay:
             page = b"".join(body.kept)
             # A folder takes as much room on a page as a key does.
             record.listed = page.count(b"<Key>") + page.count(b"<CommonPrefixes>")
+        if client.ended:
+            beginning = pending[:-1] or pending
+            if await self._is_dead(beginning):
+                return await self._finish_without_client(answer, body, record)
+            pending = pending[len(beginning) :]
         complete = body.done or answer.framing == Framing(None)
         self._ledger.finish(record, "answered" if complete else "store_gone", answer.status)
         client.write(pending)
         return body.done and not answer.closes
+
+    async def _is_dead(self, beginning: bytes) -> bool:
+        """Whether a client that has ended its side listens no more: what is sent to a dead one comes back at once."""
+        self.client.write(beginning)
+        await self._pause(_RESET_SECONDS)
+        return self.client.is_reset()
 
     async def _finish_without_client(self, answer: AnswerHead, body: Body, record: Record) -> bool:
         """Nobody hears it any more. A write is waited for, so that it is not at the store after its record is over."""
@@ -290,7 +302,7 @@ class Relay:
         body = Body(answer.framing) if body is None else body
         while not body.done:
             if self._store.received:
-                self._store.take_body(body)
+                self._store.take_answer(body)
             elif self._store.ended:
                 return
             else:
@@ -346,7 +358,7 @@ class Relay:
 
     async def _say_gone(self, head: RequestHead, body: Body, record: Record, why: str) -> bool:
         self._leave_store()
-        if self.client.ended or self.closing:
+        if self.client.lost or self.closing:
             self._ledger.finish(record, "store_gone")
             return False
         try:
@@ -379,12 +391,3 @@ class Relay:
                 await self._changed()
         finally:
             timer.cancel()
-
-
-def _has_final_answer(store: Wire) -> bool:
-    """Whether the store has begun to answer. That it wants the body is no answer, and ends here."""
-    while (end := store.received.find(b"\r\n\r\n")) >= 0:
-        if not store.received.startswith((b"HTTP/1.1 1", b"HTTP/1.0 1")):
-            return True
-        store.take(end + 4)
-    return False

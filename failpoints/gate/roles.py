@@ -59,12 +59,15 @@ ROLES: Final = (
 _U64_MAX: Final = 2**64 - 1
 _HASH: Final = re.compile(r"[0-9a-f]{16}")
 _SCHEMA_FILE: Final = re.compile(r"(_schema\.pg|_schema\.ir\.json|__schema_state\.json)(\.staging)?")
-_VERSION_FILE: Final = re.compile(r"(\d+)\.manifest(-.*)?")
+# No version has more digits; a name that has is a name like any other.
+_VERSION_FILE: Final = re.compile(r"([0-9]{1,20})\.manifest(-.*)?")
 # Parts of a bucket's own settings: a GET with one of these is no listing.
 _LISTING_PARAMETERS: Final = frozenset(
     {"list-type", "prefix", "delimiter", "marker", "max-keys", "start-after", "continuation-token", "encoding-type"}
     | {"fetch-owner", "versions", "key-marker", "version-id-marker", "allow-unordered", "optional-object-attributes"}
 )
+# How a URL says who signed it, and the name that some clients give to what they ask: no part of the question.
+_SIGNED_BY: Final = re.compile(r"x-amz-.*|awsaccesskeyid|signature|expires|x-id", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -184,7 +187,7 @@ def common_place(keys: Sequence[str]) -> Place:
 
 
 def split_target(target: str) -> tuple[str, str, dict[str, str]]:
-    """Bucket, key and query parameters of a request target. A query is never kept: it can hold a signature."""
+    """Bucket, key and query parameters of a request target, without those by which it is signed."""
     if target.startswith(("http://", "https://")):
         target = "/" + target.split("/", 3)[3] if target.count("/") >= 3 else "/"
     path, _, query = target.partition("?")
@@ -192,5 +195,6 @@ def split_target(target: str) -> tuple[str, str, dict[str, str]]:
     parameters = {}
     for pair in query.split("&") if query else ():
         name, _, value = pair.partition("=")
-        parameters[unquote(name)] = unquote(value.replace("+", " "))
+        if not _SIGNED_BY.fullmatch(unquote(name)):
+            parameters[unquote(name)] = unquote(value.replace("+", " "))
     return unquote(bucket), unquote(key), parameters

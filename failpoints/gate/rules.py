@@ -14,7 +14,6 @@ that checks signatures refuses such a request, because clients sign these header
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -24,6 +23,9 @@ from failpoints.gate.roles import ROLES, VERBS
 
 ACTIONS: Final = ("hold", "refuse", "cut", "answer", "delay", "throttle", "ignore_conditions")
 MOMENTS: Final = ("before", "after")
+# Beyond anything that a run can reach: a number that is larger is a mistake, and no clock and no float could take it.
+COUNT_MAX: Final = 10**9
+SECONDS_MAX: Final = 3600
 _TUPLES: Final = ("verbs", "roles", "tables")
 # Fields that mean something for one action only. With another one they would be a mistake that nobody notices.
 _USED_BY: Final = {"when": "hold", "status": "answer", "seconds": "delay", "bytes_per_second": "throttle"}
@@ -117,19 +119,18 @@ def _objection(field: str, value: Any) -> str | None:
         case "durable":
             return None if value is None or isinstance(value, bool) else f"must be true or false, not {_named(value)}"
         case "nth":
-            return _not_at_least(1, value)
+            return _not_from(1, COUNT_MAX, value)
         case "times":
-            return None if value is None else _not_at_least(1, value)
+            return None if value is None else _not_from(1, COUNT_MAX, value)
         case "status":
             # What begins with 1 is no answer: a client would wait for the one that follows.
-            wrong = _not_at_least(200, value)
-            return wrong or (None if value <= 599 else f"must be from 200 to 599, not {value}")
+            return _not_from(200, 599, value)
         case "seconds":
             if isinstance(value, bool) or not isinstance(value, int | float):
                 return f"must be a number, not {_named(value)}"
-            return None if math.isfinite(value) and value >= 0 else f"must be a time, not {value}"
+            return None if 0 <= value <= SECONDS_MAX else f"must be a time of at most {SECONDS_MAX} seconds"
         case _:
-            return _not_at_least(0, value)
+            return _not_from(0, COUNT_MAX, value)
 
 
 def _objection_to_names(field: str, value: Any) -> str | None:
@@ -150,10 +151,12 @@ def _not_one_of(allowed: tuple[str, ...], value: Any) -> str | None:
     return None if value in allowed else f"there is no '{value}'; there are {', '.join(allowed)}"
 
 
-def _not_at_least(least: int, value: Any) -> str | None:
+def _not_from(least: int, most: int, value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int):
         return f"must be a whole number, not {_named(value)}"
-    return None if value >= least else f"must be at least {least}, not {value}"
+    if least <= value <= most:
+        return None
+    return f"must be at least {least}" if value < least else f"must be at most {most}"
 
 
 def _named(value: Any) -> str:

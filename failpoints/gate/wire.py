@@ -7,10 +7,11 @@ both ways: reading pauses while too much has arrived, and a writer waits while t
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Final, cast
 
-from failpoints.gate.heads import Body
+from failpoints.gate.heads import Body, Malformed
 
 RECEIVED_BYTES_MAX: Final = (1 << 20) + (1 << 18)
 PIECE_BYTES: Final = 1 << 18
@@ -84,9 +85,26 @@ class Wire(asyncio.Protocol):
         """The next bytes that belong to a body, at most `limit`."""
         return self.take(body.take(self.received, limit))
 
+    def take_answer(self, body: Body, limit: int = PIECE_BYTES) -> bytes:
+        """The same of an answer. One that cannot be read on ends there, as if the store had hung up in its middle."""
+        try:
+            return self.take_body(body, limit)
+        except Malformed:
+            self.ended = True
+            self.received.clear()
+            self.abort()
+            return b""
+
     def write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
+
+    def is_reset(self) -> bool:
+        """Whether something that was sent came back. After its end a connection is not read, and nobody says so."""
+        if self._transport is not None and not self.lost:
+            end = self._transport.get_extra_info("socket")
+            self.lost = end.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
+        return self.lost
 
     def close(self) -> None:
         """Send what was written, and hang up."""
@@ -97,3 +115,12 @@ class Wire(asyncio.Protocol):
         """Hang up at once."""
         if self._transport is not None:
             self._transport.abort()
+
+
+def has_final_answer(store: Wire) -> bool:
+    """Whether the store has begun to answer. That it wants the body is no answer, and ends here."""
+    while (end := store.received.find(b"\r\n\r\n")) >= 0:
+        if not store.received.startswith((b"HTTP/1.1 1", b"HTTP/1.0 1")):
+            return True
+        store.take(end + 4)
+    return False

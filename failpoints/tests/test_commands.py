@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import json
 import os
 import signal
@@ -13,15 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from conformance.adapters import Unsupported
 from conformance.cli import app
 from failpoints import named
+from failpoints.command_ends import keep_trace
 from failpoints.matrix import KILL, Spot, SpotResult
 from failpoints.pinning import check_pinned, pin
 
 LOST_ACK = Path(__file__).parents[2] / "fixtures" / "traces" / "lost-ack-on-publish.json"
+PAIRS_ONLY = (["--limit", "3"], ["--jobs", "2"], ["--limit", "0"])
+TIMED = (["race", "--processes", "1", "--writes", "1"], ["race"], ["storm", "--operations", "2"], ["sweep"])
+HUGE = "9" * 401
 SPOT = Spot("insert", "recovery.sidecar_write", KILL)
 
 
@@ -44,6 +50,11 @@ def touchstone(*args: str) -> Result:
         (["sweep", "--failpoints", "--writer", "painter"], "there is no 'painter' in the matrix"),
         (["sweep", "--failpoints", "--jobs", "2"], "--jobs, --every, --double and --peer are for cuts"),
         (["race", "--seed", "3"], "are for a history: say with --processes how many write"),
+        *((["race", "--processes", "2", *more], "--limit and --jobs are for pairs") for more in PAIRS_ONLY),
+        *(([*command, "--timeout", time], "--timeout") for command in TIMED for time in ("inf", "nan")),
+        *((["race", "--processes", "2", option, HUGE], option) for option in ("--writes", "--seed", "--kill-every")),
+        *((["race", option, HUGE], option) for option in ("--processes", "--limit", "--jobs")),
+        *((["storm", option, HUGE], option) for option in ("--operations", "--seed")),
         (["race", "--pairs", "init-init", "--processes", "2"], "--pairs and --processes are two different races"),
     ],
 )
@@ -150,6 +161,52 @@ def test_a_trace_is_pinned_on_the_engine_that_it_was_found_on(tmp_path: Path) ->
 
     assert result.exit_code == 0
     assert "engine='mutant:lost-publish-is-a-conflict'" in next(tmp_path.glob("*.py")).read_text()
+
+
+class FullDisk(OSError):
+    """What a full disk says."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def fills_the_disk(monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    """Half of what is written to a file of that kind is still written."""
+    write_text = Path.write_text
+
+    def write_half(path: Path, text: str, **options: Any) -> int:
+        if suffix not in path.name:
+            return write_text(path, text, **options)
+        write_text(path, text[: len(text) // 2], **options)
+        raise FullDisk
+
+    monkeypatch.setattr(Path, "write_text", write_half)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".py"])
+def test_a_full_disk_leaves_nothing_of_a_pinned_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    fills_the_disk(monkeypatch, suffix)
+
+    result = touchstone("pin", str(LOST_ACK), "--into", str(tmp_path))
+
+    assert result.exit_code == 2 and os.strerror(errno.ENOSPC) in result.stderr, result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_leaves_the_trace_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found: dict[str, Any] = {name: [] for name in ("operations", "broke")} | {"test": "t", "kind": "example"}
+    keep_trace(tmp_path, "t", found, "reference", "moto", Console())
+    before = (tmp_path / "t.json").read_text()
+    fills_the_disk(monkeypatch, ".json")
+
+    keep_trace(tmp_path, "t", {**found, "because": "another"}, "reference", "moto", Console())
+
+    assert "its trace cannot be written" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["t.json"] and (tmp_path / "t.json").read_text() == before
 
 
 @pytest.mark.parametrize("engine", ["cmd:./driver\n--flag", 'cmd:./driver "it\'s" \\'])

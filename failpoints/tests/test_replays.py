@@ -7,6 +7,7 @@ says nothing of an engine, and must not look as if a requirement were broken.
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -141,6 +142,13 @@ SPOILT: dict[str, tuple[dict[str, Any], str]] = {
     "cut.nth": (trace("cut", {"cut": {**CUT, "nth": 0}}), "is not the number of a request"),
     "cut.request": (trace("cut", {"cut": {**CUT, "request": "gibberish"}}), "there is no 'gibberish'"),
     "second.request": (trace("cut", {"cut": CUT, "second": {**CUT, "request": "PUT banana"}}), "no 'banana'"),
+    # Numbers that nothing can count to, and ones that are not whole.
+    "hold.ordinal": (trace("pair", {**PAIR, "hold": {**HOLD, "ordinal": 10**400}}), "type is"),
+    "plan.processes ": (trace("history", {"plan": {**PLAN, "processes": 10**400}}, steps=[]), "type is"),
+    "plan.writes": (trace("history", {"plan": {**PLAN, "writes": 2.0}}, steps=[]), "type is"),
+    "plan.calls[0].kill_at ": (trace("history", {"plan": call(kill_at=10**400)}, steps=[]), "type is"),
+    "plan.calls[0].number": (trace("history", {"plan": call(number=math.inf)}, steps=[]), "type is"),
+    "cut.occurrence": (trace("cut", {"cut": {**CUT, "occurrence": 10**400}}), "type is"),
     "thrid": (trace("cut", {"cut": CUT, "thrid": {}}), "there is no such field"),
 }
 SPOILT_STEPS: dict[str, tuple[dict[str, Any], str]] = {
@@ -151,6 +159,13 @@ SPOILT_STEPS: dict[str, tuple[dict[str, Any], str]] = {
     "steps[0].weather": (trace("cut", {"cut": CUT}, steps=[{**INSERT, "weather": {}}]), "no such field in a trace of"),
     "steps[0].weather.rules[0].action": (weather(rules=[{"action": "hold"}]), "nobody would release"),
     "steps[0].weather.rules[0].nth": (weather(rules=[{"action": "cut", "nth": 0}]), "must be at least 1"),
+    "steps[0].weather.rules[0].nth ": (weather(rules=[{"action": "cut", "nth": 10**400}]), "must be at most"),
+    "steps[0].weather.rules[0].seconds": (
+        weather(rules=[{"action": "delay", "seconds": 10**400}]),
+        "must be a time of at most 3600 seconds",
+    ),
+    "steps[0].weather.rules[0].seconds ": (weather(rules=[{"action": "delay", "seconds": math.inf}]), "must be a time"),
+    "steps[0].handle": (trace("storm", steps=[{**INSERT, "handle": 10**400}]), "type is"),
     "steps[0].weather.kill.request": (weather(kill={**CUT, "request": "gibberish"}), "there is no 'gibberish'"),
     "steps[0].weather.kill.moment": (weather(kill={**CUT, "moment": "lost"}), "killed before or applied"),
     "schema": (trace("storm", schema="node {"), "is no schema"),
@@ -172,6 +187,26 @@ def test_what_cannot_be_run_is_refused_by_its_field(tmp_path: Path, field: str) 
 
     assert f"trace.{field.strip()}: " in str(refused.value) and words in str(refused.value), str(refused.value)
     assert "trace.json: " in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"seed": ' + "9" * 5000 + "}", "is not JSON"),
+        ("[" * 100_000 + "]" * 100_000, "nested deeper than 100 levels"),
+        ("[" * 500 + "]" * 500, "nested deeper than 100 levels"),
+        ('{"operations": ' + '{"a": ' * 200 + "1" + "}" * 201, "nested deeper than 100 levels"),
+    ],
+    ids=["digits", "lists", "some lists", "objects"],
+)
+def test_what_no_reader_of_json_can_read_is_refused_by_its_file(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(text)
+
+    for command in (["replay", str(path)], ["pin", str(path), "--into", str(tmp_path)]):
+        done = CliRunner().invoke(app, command, env={"COLUMNS": "250"})
+        assert done.exit_code == USAGE and words in " ".join(done.stderr.split()), done.output
+        assert "trace.json" in done.stderr
 
 
 def test_a_spoilt_trace_is_a_mistake_of_the_command(tmp_path: Path) -> None:

@@ -36,7 +36,15 @@ def test_a_body_without_a_length_ends_with_the_connection() -> None:
     assert body.take(b"123", 100) == 3 and not body.done
 
 
-@pytest.mark.parametrize("chunks", [b"x\r\n", b"-1\r\n", b"1\r\nabc\r\n", b"1" * 5000])
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        *(b"x\r\n", b"-1\r\n", b"1\r\nabc\r\n", b"1" * 5000),
+        # Numbers of Python that are none of HTTP, and lines that not every reader ends there.
+        *(b"0x3\r\n", b"+3\r\n", b"1_0\r\n", b" 3\r\n", b"\r\n", b"1" * 17 + b"\r\n"),
+        *(b"3\n", b"3;a\rb\r\n", b"1\r\na\n", b"1\r\na \r\n"),
+    ],
+)
 def test_chunks_that_are_none_are_refused(chunks: bytes) -> None:
     with pytest.raises(Malformed):
         Body(Framing(None, chunked=True)).take(chunks, len(chunks))
@@ -53,6 +61,23 @@ def test_chunks_that_are_none_are_refused(chunks: bytes) -> None:
         head_of("PUT /b/k HTTP/1.1", "Content-Length: 5", "Transfer-Encoding: chunked"),
         head_of("PUT /b/k HTTP/1.1", "Transfer-Encoding: gzip"),
         head_of("PUT /b/k HTTP/1.1", "no colon here"),
+        head_of("PUT /b/k HTTP/1.1x"),
+        head_of("PUT /b/k HTTP/1.1", "Content-Length: 5", "Content-Length: 5"),
+        head_of("PUT /b/k HTTP/1.1", "Content-Length: " + "9" * 19),
+        head_of("PUT /b/k HTTP/1.1", "Content-Length: " + "9" * 5000),
+        head_of("PUT /b/k HTTP/1.1", "Content-Length: +5"),
+        head_of("PUT /b/k HTTP/1.1", "Content-Length : 5"),
+        head_of("PUT /b/k HTTP/1.1", "Content-Length\t: 5"),
+        head_of("PUT /b/k HTTP/1.1", " Content-Length: 5"),
+        head_of("PUT /b/k HTTP/1.1", ": 5"),
+        head_of("PUT /b/k HTTP/1.1", "X-Folded: a", " Content-Length: 5"),
+        head_of("PUT /b/k HTTP/1.1", "X-Folded: a", "\tb"),
+        head_of("PUT /b/k HTTP/1.1", "Host: h\nContent-Length: 5"),
+        head_of("PUT /b/k HTTP/1.1", "Host: h\rContent-Length: 5"),
+        head_of("PUT /b/k HTTP/1.1\nContent-Length: 5"),
+        head_of("PUT /b/k HTTP/1.1", "Host: h\0"),
+        head_of("PUT /b/k HTTP/1.1", "Transfer-Encoding: \x0bchunked"),
+        head_of("PUT /b/k HTTP/1.1", "Transfer-Encoding: chunked", "Transfer-Encoding: chunked"),
     ],
 )
 def test_heads_that_could_mean_two_things_are_refused(raw: bytes) -> None:
@@ -86,7 +111,14 @@ def test_the_length_of_an_answer(method: str, lines: tuple[str, ...], length: in
     assert (answer.framing, answer.closes) == (Framing(length), closes)
 
 
-@pytest.mark.parametrize("raw", [head_of("HTTP/1.1 OK"), head_of("hello"), head_of("HTTP/1.1 20")])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        *(head_of("HTTP/1.1 OK"), head_of("hello"), head_of("HTTP/1.1 20")),
+        head_of("HTTP/1.1 200 OK", "Content-Length: " + "9" * 5000),
+        head_of("HTTP/1.1 200 OK", "Content-Length : 5"),
+    ],
+)
 def test_an_answer_that_is_none_is_refused(raw: bytes) -> None:
     with pytest.raises(Malformed):
         answer_head(raw, "GET")

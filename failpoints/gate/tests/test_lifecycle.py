@@ -52,6 +52,9 @@ def test_an_environment_leads_to_the_port() -> None:
         ("http://me:hunter2@127.0.0.1:1", "no user"),
         ("http://127.0.0.1:1/path", "path"),
         ("", "http://<host>:<port>"),
+        ("http://h:hunter2", "http://<host>:<port>"),
+        ("http://h:99999", "http://<host>:<port>"),
+        ("http://[::1", "http://<host>:<port>"),
     ],
 )
 def test_an_endpoint_that_cannot_be_served_is_refused_in_words(endpoint: str, words: str) -> None:

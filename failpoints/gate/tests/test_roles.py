@@ -44,6 +44,7 @@ AUDIT = "_graph_commit_recoveries.lance"
         ("t.lance/_versions/18446744073709551613.manifest", "table version", "t.lance", "", 2),
         ("x/t.lance/tree/b/_transactions/1-u.txn", "table transaction", "t.lance", "b", None),
         ("x/t.lance", "table root", "t.lance", "", None),
+        (f"g/{KNOWS}/_versions/{'9' * 5000}.manifest", "table version", KNOWS, "", None),
         ("photos/cat.jpg", "other", "", "", None),
         ("nodes/not-a-hash/data", "table data", "not-a-hash", "", None),
         ("", "other", "", "", None),
@@ -65,6 +66,10 @@ def test_a_key_says_what_it_is(key: str, role: str, table: str, branch: str, ver
         ("GET", "/b?list-type=2&prefix=x%2Fy", False, "LIST"),
         ("GET", "/b/?prefix=x&delimiter=%2F", False, "LIST"),
         ("GET", "/b", False, "LIST"),
+        ("GET", "/b?prefix=x&X-Amz-Security-Token=hush&x-amz-signature=hush", False, "LIST"),
+        ("GET", "/b?prefix=x&AWSAccessKeyId=hush&Signature=hush&Expires=1", False, "LIST"),
+        ("GET", "/b?list-type=2&x-id=ListObjectsV2&X%2DAmz%2DDate=1", False, "LIST"),
+        ("GET", "/b?location&X-Amz-Signature=hush", False, "OTHER"),
         ("GET", "/b?location", False, "OTHER"),
         ("GET", "/b?uploads", False, "LIST_UPLOADS"),
         ("GET", "/b/k?uploadId=1", False, "LIST_UPLOADS"),
@@ -98,6 +103,14 @@ def test_a_target_is_taken_apart_and_decoded() -> None:
     )
     assert split_target("http://host:1/b/k?x=1") == ("b", "k", {"x": "1"})
     assert split_target("/") == ("", "", {})
+
+
+def test_what_a_target_is_signed_with_is_left_out() -> None:
+    assert split_target("/b?X-Amz-Signature=hush&SIGNATURE=hush&Expires=1&awsAccessKeyId=hush&x-AMZ-Date=1&a=1") == (
+        "b",
+        "",
+        {"a": "1"},
+    )
 
 
 def test_a_bulk_delete_has_the_role_of_its_keys_where_they_agree() -> None:

@@ -55,6 +55,21 @@ def test_headers_and_signed_queries_are_not_kept() -> None:
             assert secret.lower() not in text.lower()
 
 
+def test_a_listing_that_is_signed_in_its_url_is_a_listing_and_keeps_nothing_of_it() -> None:
+    signed = f"X-Amz-Credential=AKIA&X-Amz-Security-Token={TOKEN}&X-Amz-Signature={SIGNATURE}"
+    with (
+        scripted_store(always(OK)) as endpoint,
+        Gate(endpoint) as gate,
+        connected(gate.port("a").endpoint) as (to, stream),
+    ):
+        to.sendall(f"GET /b?prefix=g/__recovery/&{signed} HTTP/1.1\r\n\r\n".encode())
+        assert answer_from(stream) == (OK, b"")
+        (exchange,) = gate.exchanges()
+        assert (exchange.verb, exchange.role, exchange.prefix) == ("LIST", "listing", "g/__recovery/")
+        for secret in (SIGNATURE, TOKEN, "AKIA", "X-Amz"):
+            assert secret.lower() not in shown(gate.exchanges()).lower()
+
+
 def test_an_error_answer_of_the_gate_shows_nothing_of_the_request() -> None:
     with Gate("http://127.0.0.1:1") as gate, connected(gate.port("a").endpoint) as (to, stream):
         to.sendall(f"GET /b/k?X-Amz-Signature={SIGNATURE} HTTP/1.1\r\nAuthorization: {TOKEN}\r\n\r\n".encode())
