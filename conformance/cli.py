@@ -84,7 +84,9 @@ def run_command(
     seed: Annotated[int, typer.Option(min=0, help="The seed of the random sequences.")] = 0,
     known_failing: Annotated[Path | None, typer.Option(help="A file with the known failures.")] = None,
     report: Annotated[Path | None, typer.Option(help="A directory for report.json, index.html and so on.")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that one answer of the engine may take.")] = 120.0,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, max=86_400, help="Seconds that one answer of the engine may take.")
+    ] = 120.0,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes that test at the same time; by default as the cores allow.")
     ] = None,
@@ -212,7 +214,9 @@ def replay_command(
         str | None,
         typer.Option(help=f"One of {', '.join(STORES)}; by default local, or for a fault where it was found."),
     ] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that one answer of the engine may take.")] = 120.0,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, max=86_400, help="Seconds that one answer of the engine may take.")
+    ] = 120.0,
 ) -> None:
     """Repeat a failure on any engine, and say which requirement it breaks, and because of what."""
     from conformance.replay import replay
