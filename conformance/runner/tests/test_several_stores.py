@@ -13,6 +13,7 @@ import obstore
 import pytest
 from rich.console import Console
 
+from conformance.doctor import show_ledgers
 from conformance.runner.junit import join_junit
 from conformance.runner.known import KnownFailure
 from conformance.runner.records import Phase, TestRecord
@@ -20,7 +21,7 @@ from conformance.runner.session import RunOptions, run
 from conformance.runner.stores import show_stores
 from conformance.runner.tests.test_whole_runs import ENGINES, report_in, touchstone
 from conformance.runner.verdict import COULD_NOT_RUN, NOTHING_TESTED, judge
-from fixtures.stores.catalog import Store, StoreKind, StoreRefused
+from fixtures.stores.catalog import STORES, Store, StoreKind, StoreRefused
 from fixtures.stores.moto import MotoStore
 
 
@@ -111,6 +112,43 @@ def test_a_store_that_is_refused_is_named_in_the_report_and_nothing_is_run_on_it
     assert "nothing was tested on carefree" in this.verdict.because
     assert this.records == [] and "8 were told that they had won" in this.stores[0]["skipped"]
     assert "'carefree' is refused. Tried: 8 PUTs at once." in console.export_text()
+
+
+@pytest.fixture
+def malformed_endpoint(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The variables of somebody whose endpoint no client can take apart, and the words that are said about it."""
+    given = {
+        "AWS_ENDPOINT_URL": "http://1.2.3.4.5:9",
+        "AWS_ACCESS_KEY_ID": "somebody",
+        "TOUCHSTONE_BUCKET": "my-bucket",
+    }
+    for name, value in (given | {"AWS_SECRET_ACCESS_KEY": "top-secret"}).items():
+        monkeypatch.setenv(name, value)
+    return "AWS_ENDPOINT_URL names a host that is neither an IP address nor a name"
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_at_an_endpoint_that_cannot_be_meant_nothing_is_tested(
+    command: str, malformed_endpoint: str, tmp_path: Path
+) -> None:
+    options = ("--history", str(tmp_path / "history")) if command == "bench" else ("--suite", "RPR")
+
+    done = touchstone(command, "--store", "endpoint", *options)
+
+    assert done.returncode == NOTHING_TESTED, done.stdout + done.stderr
+    assert malformed_endpoint in done.stdout
+    assert done.stderr == "" and "top-secret" not in done.stdout
+
+
+def test_the_doctor_says_that_an_endpoint_cannot_be_meant(
+    malformed_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conformance.doctor.STORES", {"endpoint": STORES["endpoint"]})
+    console = Console(record=True, width=300)
+
+    show_ledgers(console)
+
+    assert malformed_endpoint in console.export_text()
 
 
 @pytest.mark.s3
