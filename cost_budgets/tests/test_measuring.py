@@ -165,7 +165,7 @@ def test_an_operation_that_is_answered_with_unsupported_is_listed_and_the_others
 
 
 def test_who_reads_the_manifest_when_it_opens_a_graph_is_not_blamed(store: Store) -> None:
-    few = Profile(depths=(4, 9), merges=(), crashes=(), branches=())
+    few = Profile(depths=(4, 14), merges=(), crashes=(), branches=())
     names = ["cold-open-read-only", "cold-open-read-write"]
     with counting(store, lawful("loads-the-manifest-at-open"), timeout_seconds=20.0) as bench:
         lines = judge(measure(bench, store, few, names=names), read_budgets())
