@@ -7,6 +7,7 @@ the depth at which the public engine was measured.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from cost_budgets.judging import Line, judge
 from cost_budgets.measuring import PAGE_KEYS, SHALLOW, Measured, Profile, counting, measure
 from cost_budgets.tripwires import COSTLY, TRIPPED, trip
 from cost_budgets.yardstick import DEPTH, PUBLIC, beside
-from fixtures.stores.catalog import Store, kind_of, running
+from fixtures.stores.catalog import Store, StoreUnavailable, kind_of, running
 
 pytestmark = [pytest.mark.s3, pytest.mark.xdist_group("cost")]
 
@@ -39,7 +40,11 @@ def any_store(request: pytest.FixtureRequest) -> Iterator[Store]:
     reason = kind_of(request.param).missing()
     if reason is not None:
         pytest.skip(f"the store '{request.param}' cannot run here: {reason}")
-    with running(request.param, page_keys=PAGE_KEYS) as found:
+    with ExitStack() as stack:
+        try:
+            found = stack.enter_context(running(request.param, page_keys=PAGE_KEYS))
+        except StoreUnavailable as error:
+            pytest.skip(str(error))
         yield found
 
 
