@@ -41,6 +41,8 @@ _SCHEMA: Final = "node Person {\n  name: String @key\n  age: I32?\n}\n"
 _ROWS: Final = 2_000
 # Beyond what was measured as noise, so much more is still none: a median of few rounds has noise of its own.
 _MARGIN: Final = 0.10
+# What differs from itself tenfold says nothing, and more than that is nothing that was measured.
+_NOISE_MAX: Final = 10.0
 
 
 class HistoryError(ValueError):
@@ -103,7 +105,7 @@ def ratio_of(title: str, first: Sequence[float], again: Sequence[float], bare: S
     off = abs(statistics.median(one / other for one, other in zip(first, again, strict=True)) - 1)
     quarters = statistics.quantiles(ratios, n=4)
     scattered = (quarters[2] - quarters[0]) / median / math.sqrt(len(ratios))
-    return Ratio(title, round(median, 3), round(max(off, scattered), 3))
+    return Ratio(title, round(median, 3), round(min(max(off, scattered), _NOISE_MAX), 3))
 
 
 def in_turns(rounds: int, *actions: Callable[[], object]) -> list[list[float]]:
@@ -259,6 +261,9 @@ def _run_of(body: Any) -> BenchRun:
     if body["format"] != FORMAT:
         raise ValueError(f"format {body['format']}, and this reads {FORMAT}")
     ratios = tuple(Ratio(str(each["name"]), float(each["ratio"]), float(each["noise"])) for each in body["ratios"])
+    for each in ratios:
+        if not (math.isfinite(each.ratio) and each.ratio > 0 and 0 <= each.noise <= _NOISE_MAX):
+            raise ValueError(f"'{each.name}' has the ratio {each.ratio} with the noise {each.noise}")
     run = BenchRun(**{**body, "ratios": ratios, "environment": dict(body["environment"])})
     _name(run.engine)
     return run

@@ -13,6 +13,7 @@ An engine may tidy up now and then: what is bounded may climb by half of its cei
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
@@ -23,15 +24,12 @@ from typing import Any, Final
 from conformance.registry import requirements
 from cost_budgets.counters import MEASURES
 from cost_budgets.formulas import VARIABLES, Formula, FormulaError, parse_formula
-from cost_budgets.operations import OPERATIONS
+from cost_budgets.operations import JUST_OPTIMIZED, OPERATIONS
 from cost_budgets.toml_lines import lines_of
 from fixtures.mutants import MUTANTS
 
 BUDGETS: Final = Path(__file__).with_name("budgets.toml")
 _FIELDS: Final = ("guards", "tripwires", "at_most", "at_least", "after_optimize", "bounded")
-
-# Small and large graphs: a floor that is above its ceiling in both is a mistake.
-_POINTS: Final = tuple(dict.fromkeys(VARIABLES, number) for number in (1.0, 100.0))
 
 
 class BudgetError(ValueError):
@@ -61,10 +59,32 @@ def read_budgets(path: Path = BUDGETS) -> dict[str, Budget]:
         body = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BudgetError(f"{path}: is no TOML: {error}") from error
+    except RecursionError:
+        raise BudgetError(f"{path}:{_deepest_line(text)}: is nested deeper than any budget is") from None
+    except ValueError:
+        # Python reads no whole number of more than some thousand digits.
+        raise BudgetError(f"{path}:{_longest_number(text)}: a number has more digits than anybody counts to") from None
     if not body:
         raise BudgetError(f"{path}: has no budget in it; write for example [insert-node]")
     lines = lines_of(text)
     return {name: _Reader(path, lines, name).budget(table) for name, table in body.items()}
+
+
+def _deepest_line(text: str) -> int:
+    """The first line in which more brackets are open than in any line before it."""
+    line, depth, deepest, found = 1, 0, 0, 1
+    for mark in text:
+        line += mark == "\n"
+        depth += (mark in "[{") - (mark in "]}")
+        if depth > deepest:
+            deepest, found = depth, line
+    return found
+
+
+def _longest_number(text: str) -> int:
+    """The line with the longest row of digits."""
+    lengths = [max(map(len, re.findall(r"[0-9_]+", line)), default=0) for line in text.split("\n")]
+    return lengths.index(max(lengths)) + 1
 
 
 class _Reader:
@@ -102,18 +122,29 @@ class _Reader:
         for measure in budget.bounded:
             if measure not in budget.at_most:
                 raise self._wrong(("bounded", measure), f"'{measure}' is bounded, and has no ceiling in at_most")
-        for measure, floor in budget.at_least.items():
-            ceiling = budget.at_most.get(measure)
-            if ceiling is not None and all(floor.at(point) > ceiling.at(point) for point in _POINTS):
-                why = f"'{measure}' must be at least {floor} and at most {ceiling}: nothing can be both"
-                raise self._wrong(("at_least", measure), why)
-        if budget.after_optimize and "optimized" not in OPERATIONS[self._operation].grounds:
+        self._refuse_the_impossible(budget)
+        if budget.after_optimize and not set(JUST_OPTIMIZED) & set(OPERATIONS[self._operation].grounds):
             raise self._wrong(("after_optimize",), f"'{self._operation}' is not measured after an optimize")
         if not budget.guards:
             raise self._wrong(("guards",), f"the budget of '{self._operation}' names no requirement that it guards")
         if not budget.at_most and not budget.at_least:
             raise self._wrong((), f"the budget of '{self._operation}' limits nothing: give at_most")
         return budget
+
+    def _refuse_the_impossible(self, budget: Budget) -> None:
+        """A floor that is above its ceiling on small and on large graphs is a mistake."""
+        operation = OPERATIONS[self._operation]
+        given = {"T": float(len(operation.touches)), "R": float(operation.rows)}
+        # Who touches no table has no fragments either.
+        if not operation.touches:
+            given["F"] = 0.0
+        points = [dict.fromkeys(VARIABLES, number) | given for number in (1.0, 100.0)]
+        for measure, floor in budget.at_least.items():
+            for limits in (budget.at_most, budget.after_optimize):
+                ceiling = limits.get(measure)
+                if ceiling is not None and all(floor.at(point) > ceiling.at(point) for point in points):
+                    why = f"'{measure}' must be at least {floor} and at most {ceiling}: nothing can be both"
+                    raise self._wrong(("at_least", measure), why)
 
     def _names(self, table: Mapping[str, Any], field: str) -> tuple[str, ...]:
         names = table.get(field, [])

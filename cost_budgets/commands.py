@@ -7,7 +7,7 @@ down, or an operation could not be measured, 4 nothing was measured.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -23,6 +23,8 @@ from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_T
 from failpoints.command_ends import EngineOption, StoreOption, TimeoutOption, in_words
 
 if TYPE_CHECKING:
+    from cost_budgets.judging import Line
+    from cost_budgets.measuring import Measured
     from fixtures.stores.catalog import Store
 
 _PROFILES: Final = ("full", "quick")
@@ -60,6 +62,10 @@ def cost_command(
         known = read_budgets(budgets or BUDGETS)
     except (InvalidEngineSpec, BudgetError) as error:
         raise usage(str(error)) from None
+    without = [name for name in operation or () if name not in known]
+    if without:
+        raise usage(f"{budgets} has no budget for '{without[0]}'; it has some for {', '.join(known)}")
+    chosen = list(dict.fromkeys(operation or known))
     console = make_console()
     # What is printed as JSON is for a program: everything else goes where a person looks.
     words = Console(stderr=True) if as_json else console
@@ -71,14 +77,12 @@ def cost_command(
         _store(store, PAGE_KEYS) as place,
         counting(place, engine, timeout_seconds=timeout) as bench,
     ):
-        found = measure(bench, place, PROFILES[profile], names=operation or list(known), told=told)
+        found = measure(bench, place, PROFILES[profile], names=chosen, told=told)
     if ended.early:
         raise typer.Exit(130)
     lines = judge(found, known)
     wrong = [line for line in lines if line.verdict != "ok"]
-    said = f"{len(lines)} budgets, {len(wrong)} broken." if wrong else f"{len(lines)} budgets, all kept."
-    if found.unsupported:
-        said = f"{said[:-1]}, of what could be measured: {len(found.unsupported)} could not."
+    said = _said(found, lines, wrong)
     whole: dict[str, Any] = report_of(
         found, lines, engine=without_secrets(engine), store=store, profile=profile, verdict_words=said
     )
@@ -92,15 +96,15 @@ def cost_command(
         words.print(f"[bold magenta]unsupported[/] {name}: {escape(why)}", highlight=False, soft_wrap=True)
     for name, why in found.failed.items():
         words.print(f"[bold red]could not be measured[/] {name}: {escape(why)}", highlight=False, soft_wrap=True)
+    for name, what in whole["unclassified"].items():
+        words.print(f"[bold yellow]unclassified[/] {name}: {escape(what)}", highlight=False, soft_wrap=True)
     if report is not None:
         try:
             page = write_report(report, whole, lines)
         except OSError as error:
             raise usage(f"the report cannot be written to {report}: {error.strerror}") from None
         words.print(f"report: {page}", highlight=False, soft_wrap=True)
-    if not lines and found.failed:
-        raise typer.Exit(COULD_NOT_RUN)
-    if not lines:
+    if not lines and not found.failed:
         words.print("[bold cyan]nothing was measured[/] that has a budget", highlight=False)
         raise typer.Exit(NOTHING_TESTED)
     for line in wrong:
@@ -111,10 +115,23 @@ def cost_command(
             highlight=False,
             soft_wrap=True,
         )
-    words.print(f"{'[bold red]over[/]' if wrong else '[bold green]within[/]'}: {said}", highlight=False)
-    if found.failed and not wrong:
+    style = "green" if whole["verdict"] == "within" else "red"
+    words.print(f"[bold {style}]{whole['verdict']}[/]: {said}", highlight=False)
+    # As in every run, 3 comes before 1: what could not be measured says nothing about the engine.
+    if found.failed:
         raise typer.Exit(COULD_NOT_RUN)
     raise typer.Exit(FAILS if wrong else CONFORMS)
+
+
+def _said(found: Measured, lines: Sequence[Line], wrong: Sequence[Line]) -> str:
+    """The closing words: how many budgets were held against what was measured, and how much was not."""
+    kept = "none held against anything" if not lines else f"{len(wrong)} broken" if wrong else "all kept"
+    said = f"{len(lines)} budgets, {kept}"
+    if found.unsupported:
+        said += f", of what could be measured: {len(found.unsupported)} unsupported"
+    if found.failed:
+        said += f"; {len(found.failed)} could not be measured"
+    return f"{said}."
 
 
 def _store(name: str, page_keys: int) -> AbstractContextManager[Store]:

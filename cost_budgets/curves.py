@@ -17,7 +17,7 @@ from cost_budgets.judging import Line
 WIDTH: Final = 420
 HEIGHT: Final = 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 16, 26, 34
-_DASHES: Final = {"grown": "", "optimized": "8 3", "crashed": "", "branched": ""}
+_DASHES: Final = {"grown": "", "optimized": "8 3", "crashed": "", "branched": "2 3", "payloads": ""}
 
 
 def curve(lines: Sequence[Line]) -> Markup:

@@ -54,7 +54,7 @@ def parse_formula(text: object) -> Formula:
     """Read a formula; a number is one too."""
     if isinstance(text, int | float) and not isinstance(text, bool):
         if not 0 <= text <= _LARGEST:
-            raise FormulaError(f"{text:g} is no number that could be counted; give one from 0 to {_LARGEST}")
+            raise FormulaError(f"{_shown(text)} is no number that could be counted; give one from 0 to {_LARGEST}")
         text = f"{text:.6f}".rstrip("0").rstrip(".") if isinstance(text, float) else str(text)
     if not isinstance(text, str) or not text.strip():
         raise FormulaError(f"{text!r} is no formula; write for example 33 + 2 F")
@@ -74,6 +74,11 @@ def parse_formula(text: object) -> Formula:
         else:
             slopes[name] = slopes.get(name, 0.0) + float(match["slope"] or 1)
     return Formula(constant, slopes)
+
+
+def _shown(number: int | float) -> str:
+    """A number for people; a whole one may be larger than any float, and have more digits than Python prints."""
+    return f"{number:g}" if isinstance(number, float) or abs(number) < 10**300 else "one of hundreds of digits"
 
 
 def fitted_slope(points: list[tuple[float, float]]) -> float:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from cost_budgets.budgets import Budget
 from cost_budgets.formulas import Formula, fitted_slope
 from cost_budgets.measuring import Measured, Point
-from cost_budgets.operations import Ground
+from cost_budgets.operations import JUST_OPTIMIZED, Ground
 
 Verdict = Literal["ok", "over", "under", "grows"]
 # A line through whole numbers is never quite flat: it grows if it climbs by more requests than that over all depths,
@@ -71,10 +71,11 @@ def judge(measured: Measured, budgets: Mapping[str, Budget]) -> list[Line]:
 
 def _lines(budget: Budget, ground: Ground, points: Sequence[Point]) -> Iterator[Line]:
     variables = tuple(point.variables for point in points)
-    bounded = () if ground == "optimized" else budget.bounded
+    is_optimized = ground in JUST_OPTIMIZED
+    bounded = () if is_optimized else budget.bounded
     along = "B" if ground == "branched" else "H"
     span = max(each[along] for each in variables) - min(each[along] for each in variables)
-    limits_here = budget.at_most | budget.after_optimize if ground == "optimized" else budget.at_most
+    limits_here = budget.at_most | budget.after_optimize if is_optimized else budget.at_most
     for measure, formula in limits_here.items():
         values = tuple(point.tally.measure(measure) for point in points)
         limits = tuple(formula.at(each) for each in variables)

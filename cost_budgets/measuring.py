@@ -13,11 +13,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from conformance.adapters import AdapterFault, EngineError
+from conformance.adapters import AdapterFault, EngineError, Unsupported
 from conformance.audit.datasets import DatasetMissing, DatasetUnreadable
 from cost_budgets.counters import Tally
-from cost_budgets.operations import OPERATIONS, Ground, Operation
-from cost_budgets.places import GrowingGraph
+from cost_budgets.operations import GROUNDS, OPERATIONS, Ground, Operation
+from cost_budgets.places import GrowingGraph, WorksLate
 from failpoints.gate import GateError
 from failpoints.workshop import Bench, SweepBroken, bench_at, lacking
 from fixtures.forge import ForgeError
@@ -26,27 +26,32 @@ from fixtures.stores.catalog import Store
 
 @dataclass(frozen=True)
 class Profile:
-    """At which depths operations are measured; merges, crashes and numbers of branches have their own."""
+    """At which depths operations are measured; merges, crashes and numbers of branches and payloads have their own.
+
+    An operation is `watched` where it is measured first: does the engine work on after it was quiet?
+    """
 
     depths: tuple[int, ...]
     merges: tuple[int, ...]
     crashes: tuple[int, ...]
     branches: tuple[int, ...]
+    payloads: tuple[int, ...] = ()
+    watched: bool = False
 
-    def of(self, operation: Operation) -> tuple[int, ...]:
-        places: Mapping[str, tuple[int, ...]] = {
-            "depths": self.depths,
-            "merges": self.merges,
-            "crashes": self.crashes,
-            "branches": self.branches,
-        }
+    def of(self, operation: Operation, ground: Ground) -> tuple[int, ...]:
+        match ground:
+            case "branched":
+                return self.branches
+            case "payloads":
+                return self.payloads
+        places = {"depths": self.depths, "merges": self.merges, "crashes": self.crashes}
         return places[operation.depths]
 
 
-FULL: Final = Profile(depths=(10, 50, 80, 200), merges=(5, 20, 80), crashes=(5, 40, 100), branches=(4, 8, 12))
-QUICK: Final = Profile(depths=(5, 15, 30), merges=(5, 15, 30), crashes=(5, 15), branches=(2, 4, 6))
+FULL: Final = Profile((10, 50, 80, 200), (5, 20, 80), (5, 40, 100), (4, 8, 12), payloads=(4, 8, 16), watched=True)
+QUICK: Final = Profile((5, 15, 30), (5, 15, 30), (5, 15), (2, 4, 6), payloads=(2, 4, 8), watched=True)
 # As few as show growth on a straight line, for every test run.
-SHALLOW: Final = Profile(depths=(4, 9, 14), merges=(4, 9, 14), crashes=(4, 9), branches=(2, 4, 6))
+SHALLOW: Final = Profile((4, 9, 14), (4, 9, 14), (4, 9), (2, 4, 6), payloads=(2, 4, 6))
 # Keys on a page of a listing, where a store can be told: short pages show who lists more with every commit.
 PAGE_KEYS: Final = 10
 # What an engine does when it is slow must not be counted: the reference puts a sidecar anew that has become old.
@@ -73,6 +78,12 @@ class Measured:
     def add(self, operation: Operation, ground: Ground, point: Point) -> None:
         self.points.setdefault((operation.name, ground), []).append(point)
 
+    def take(self, other: Measured) -> None:
+        """Add what was found on another graph; why an operation was given up first stays."""
+        self.points |= other.points
+        self.unsupported = other.unsupported | self.unsupported
+        self.failed = other.failed | self.failed
+
 
 def counting(store: Store, engine: str, *, timeout_seconds: float = 120.0) -> AbstractContextManager[Bench]:
     """A gate and drivers at a store, for an engine whose requests are counted."""
@@ -89,24 +100,39 @@ def measure(
 ) -> Measured:
     """Measure operations, all of them by default. `told` hears of each before it is counted."""
     chosen = [OPERATIONS[name] for name in (OPERATIONS if names is None else names)]
-    found, able = Measured(), []
-    missing = set(lacking(bench, sorted({"optimize", *(need for operation in chosen for need in operation.needs)})))
+    found, able, patient = Measured(), [], False
+    needs = {"optimize", "branch_create", *(need for operation in chosen for need in operation.needs)}
+    missing = set(lacking(bench, sorted(needs)))
     for operation in chosen:
         lacked = sorted(missing & set(operation.needs))
         if lacked:
             found.unsupported[operation.name] = f"the engine does not declare {lacked[0]}"
         else:
             able.append(operation)
-    for ground in ("grown", "optimized", "crashed", "branched"):
+    for ground in GROUNDS:
         of_ground = [operation for operation in able if ground in operation.grounds]
-        if ground == "optimized" and "optimize" in missing:
+        lacked = [need for need in _NEEDS.get(ground, ()) if need in missing]
+        if lacked:
             for operation in of_ground:
-                found.unsupported[f"{operation.name} after optimize"] = "the engine does not declare optimize"
+                found.unsupported[f"{operation.name} {_WHERE[ground]}"] = f"the engine does not declare {lacked[0]}"
             continue
         if of_ground:
             with _blaming(store, ground):
-                _measure_on(bench, store, profile, ground, of_ground, found, told)
+                try:
+                    found.take(_measured_on(bench, store, profile, ground, of_ground, told, patient=patient))
+                except WorksLate:
+                    # What was counted in haste may be another operation's: all of this graph is counted again.
+                    patient = True
+                    found.take(_measured_on(bench, store, profile, ground, of_ground, told, patient=patient))
     return found
+
+
+# What a graph is made with, and how it is called where that is missing.
+_NEEDS: Final[Mapping[Ground, tuple[str, ...]]] = {
+    "optimized": ("optimize",),
+    "branched": ("branch_create", "optimize"),
+}
+_WHERE: Final[Mapping[Ground, str]] = {"optimized": "after optimize", "branched": "among branches"}
 
 
 # What an engine, its adapter or the store can end a measurement with.
@@ -114,6 +140,7 @@ _BROKEN: Final = (
     SweepBroken,
     EngineError,
     AdapterFault,
+    Unsupported,
     DatasetMissing,
     DatasetUnreadable,
     ForgeError,
@@ -134,47 +161,54 @@ def _blaming(store: Store, ground: Ground) -> Iterator[None]:
         raise SweepBroken(message) from error
 
 
-def _measure_on(
+def _measured_on(
     bench: Bench,
     store: Store,
     profile: Profile,
     ground: Ground,
     operations: Sequence[Operation],
-    found: Measured,
     told: Callable[[str], object],
-) -> None:
-    graph = GrowingGraph(bench, store, ground)
-    left = list(operations)
+    *,
+    patient: bool,
+) -> Measured:
+    found, left = Measured(), list(operations)
+    graph = GrowingGraph(bench, store, ground, patient=patient)
     try:
-        for step in sorted({depth for operation in operations for depth in profile.of(operation)}):
+        for step in sorted({depth for operation in operations for depth in profile.of(operation, ground)}):
             try:
                 _grow(graph, step)
             except _BROKEN as error:
                 _give_up(store, found, left, f"the {ground} graph could not be made {step} deep: {error}", error)
-                return
-            for operation in [each for each in left if step in profile.of(each)]:
+                break
+            for operation in [each for each in left if step in profile.of(each, ground)]:
                 told(f"{operation.name}, {ground} at {step}")
+                is_first = ground == operation.grounds[0] and step == profile.of(operation, ground)[0]
                 try:
-                    found.add(operation, ground, Point(*graph.count(operation)))
+                    counted = graph.count(operation, watched=profile.watched and is_first)
+                    found.add(operation, ground, Point(*counted))
                 except _BROKEN as error:
                     _give_up(store, found, [operation], str(error), error)
                     left.remove(operation)
     finally:
         graph.close()
+    return found
 
 
 def _give_up(store: Store, found: Measured, operations: Sequence[Operation], why: str, error: Exception) -> None:
     """Say which operations are not measured any further; what was measured stays. A store that is gone ends it all."""
     if store.silence() is not None:
         raise error
+    where = found.unsupported if isinstance(error, Unsupported) else found.failed
     for operation in operations:
-        found.failed.setdefault(operation.name, why)
+        where.setdefault(operation.name, why)
 
 
 def _grow(graph: GrowingGraph, step: int) -> None:
     match graph.ground:
         case "branched":
             graph.branch_out(step)
+        case "payloads":
+            graph.fill(step)
         case "crashed":
             graph.crash_at(step)
         case _:

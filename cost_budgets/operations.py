@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from conformance.judge import Engine, Handle
 from cost_budgets.preparing import (
+    DOCUMENT,
     KNOWS,
     LEADS,
     PERSON,
@@ -23,10 +24,12 @@ from cost_budgets.preparing import (
     a_branch,
     a_branch_apart,
     a_branch_with_a_row,
+    a_document,
     a_few_fragments,
     a_loved_person,
     a_person,
     a_stale_reader,
+    insert_document,
     insert_person,
     records,
     the_head,
@@ -35,9 +38,13 @@ from cost_budgets.preparing import (
 )
 from failpoints.writers import delete, insert_edge, update
 
-# Which graph: one that was never optimized, one that was just now, one with a dead writer's sidecar, one with branches.
-Ground = Literal["grown", "optimized", "crashed", "branched"]
-Depths = Literal["depths", "merges", "crashes", "branches"]
+# Which graph: one that was never optimized, one that was just now, one with a dead writer's sidecar, one with branches,
+# one with rows that have payloads.
+Ground = Literal["grown", "optimized", "crashed", "branched", "payloads"]
+GROUNDS: Final[tuple[Ground, ...]] = get_args(Ground)
+# Where branches are counted, nothing else is to grow: the manifest of main would, while it is measured.
+JUST_OPTIMIZED: Final[tuple[Ground, ...]] = ("optimized", "branched")
+Depths = Literal["depths", "merges", "crashes"]
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,7 @@ _ALL: Final = (
         "a new process asks for a snapshot",
         lambda handle, _: handle.snapshot(),
         read_only=True,
+        grounds=("grown", "optimized", "branched"),
         needs=("snapshot",),
     ),
     _cold(
@@ -107,6 +115,7 @@ _ALL: Final = (
         "a new process inserts one node",
         lambda handle, name: insert_person(handle, name),
         lambda place: place.name(),
+        grounds=("grown", "optimized", "branched"),
         touches=(PERSON,),
         rows=1,
     ),
@@ -174,6 +183,7 @@ _ALL: Final = (
         "a snapshot by whoever knows the newest",
         lambda place, _: place.handle.snapshot(),
         lambda place: place.handle.snapshot(),
+        grounds=("grown", "branched"),
         needs=("snapshot",),
     ),
     Operation(
@@ -213,13 +223,22 @@ _ALL: Final = (
         lambda place, _: place.handle.commits(),
         lambda place: place.handle.commits(),
     ),
+    Operation(
+        "payload-read",
+        "one row with its payload, among others with theirs",
+        lambda place, name: place.handle.entity_at(DOCUMENT, name),
+        a_document,
+        grounds=("payloads",),
+        touches=(DOCUMENT,),
+        needs=("entity_at",),
+    ),
     # -- writing through a handle --------------------------------------------------------------------------------------
     Operation(
         "insert-node",
         "one node",
         lambda place, name: insert_person(place.handle, name),
         lambda place: (a_person(place), place.name())[1],
-        grounds=("grown", "optimized"),
+        grounds=("grown", "optimized", "branched"),
         touches=(PERSON,),
         rows=1,
     ),
@@ -237,7 +256,7 @@ _ALL: Final = (
         "one property of one node",
         lambda place, name: place.handle.mutate(update("Person", name, age=2)),
         a_person,
-        grounds=("grown", "optimized"),
+        grounds=("grown", "optimized", "branched"),
         touches=(PERSON,),
         rows=1,
     ),
@@ -259,12 +278,22 @@ _ALL: Final = (
         touches=(PERSON,),
         rows=ROWS_OF_A_LOAD,
     ),
+    Operation(
+        "payload-insert",
+        "one row with a payload, beside others with theirs",
+        lambda place, name: insert_document(place.handle, name),
+        lambda place: (a_document(place), place.name())[1],
+        grounds=("payloads",),
+        touches=(DOCUMENT,),
+        rows=1,
+    ),
     # -- branches ------------------------------------------------------------------------------------------------------
     Operation(
         "branch-create",
         "a branch of main",
         lambda place, name: place.handle.branch_create(name),
         lambda place: place.name(),
+        grounds=("grown", "branched"),
         needs=_BRANCHES,
     ),
     Operation(
@@ -273,7 +302,6 @@ _ALL: Final = (
         lambda place, name: place.handle.branch_delete(name),
         a_branch_with_a_row,
         grounds=("branched",),
-        depths="branches",
         touches=(PERSON,),
         needs=(*_BRANCHES, "branch_delete"),
     ),

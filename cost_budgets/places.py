@@ -18,8 +18,8 @@ from conformance.adapters import AdapterFault, EngineError
 from conformance.judge import Handle
 from conformance.judge.graph import text_of
 from cost_budgets.counters import Tally
-from cost_budgets.operations import Ground, Operation
-from cost_budgets.preparing import SCHEMA
+from cost_budgets.operations import JUST_OPTIMIZED, Ground, Operation
+from cost_budgets.preparing import DOCUMENTS, SCHEMA, a_document
 from failpoints.drivers import Driver, killed_when_held
 from failpoints.gate import Rule
 from failpoints.steps import MAIN
@@ -33,6 +33,8 @@ from fixtures.stores.catalog import Store
 OLD_ENOUGH_SECONDS: Final = 3.0
 # An engine that has answered is at rest when it has asked for nothing for so long, and it has to come to rest.
 QUIET_SECONDS: Final = 0.06
+# Some engines answer, rest, and work on. They are watched for so long, and whoever does it is waited for so long.
+LATE_SECONDS: Final = 1.0
 REST_SECONDS_MAX: Final = 10.0
 # How often an engine may put a version of the manifest in one write before it publishes.
 _TIDYING_MAX: Final = 3
@@ -46,11 +48,20 @@ class MeasuringFailed(SweepBroken):
     """An operation that is measured did not work: what it was, and what the engine said."""
 
 
-class GrowingGraph:
-    """One graph, the process that has it open, and, where somebody asked for it, another one."""
+class WorksLate(Exception):
+    """An engine was quiet after its answer, and then went on: what was counted in haste may be another's work."""
 
-    def __init__(self, bench: Bench, store: Store, ground: Ground) -> None:
+
+class GrowingGraph:
+    """One graph, the process that has it open, and, where somebody asked for it, another one.
+
+    A `patient` graph waits long before and after each operation, for an engine that works late.
+    """
+
+    def __init__(self, bench: Bench, store: Store, ground: Ground, *, patient: bool = False) -> None:
         self.ground = ground
+        self._quiet_seconds = LATE_SECONDS if patient else QUIET_SECONDS
+        self._patient = patient
         self._bench = bench
         self._env = store.env
         self._names = itertools.count(1)
@@ -59,8 +70,9 @@ class GrowingGraph:
         self._other: Driver | None = None
         self._reader: Handle | None = None
         self._branches: list[str] = []
+        self._documents = 0
         self._died_at: float | None = None
-        self._driver.engine.init(self.uri, SCHEMA)
+        self._driver.engine.init(self.uri, SCHEMA + DOCUMENTS if ground == "payloads" else SCHEMA)
         self.handle = self._driver.engine.open(self.uri)
         self.handle.load(text_of(_FIRST), "merge")
 
@@ -103,6 +115,12 @@ class GrowingGraph:
             self.handle.branch_create(self._branches[-1])
             self.handle.mutate(insert("Person", name=self.name()), branch=self._branches[-1])
 
+    def fill(self, documents: int) -> None:
+        """Insert rows with payloads, each in a commit of its own, until there are so many."""
+        while self._documents < documents:
+            a_document(self)
+            self._documents += 1
+
     def crash(self) -> None:
         """Have a writer die between its table's commit and its publish: somebody has to finish that.
 
@@ -144,15 +162,27 @@ class GrowingGraph:
             "F": files,
         }
 
-    def count(self, operation: Operation) -> tuple[Mapping[str, float], Tally]:
-        """Get ready, look at the variables, and count one operation."""
+    def count(self, operation: Operation, *, watched: bool = False) -> tuple[Mapping[str, float], Tally]:
+        """Get ready, look at the variables, and count one operation.
+
+        One that is `watched` raises `WorksLate` if its process goes on after it was quiet, before it or after it.
+        """
         try:
-            return self._count(operation)
+            return self._count(operation, watched=watched and not self._patient)
         except (EngineError, AdapterFault) as error:
+            if isinstance(error, AdapterFault):
+                self._go_on_in_new_processes()
             raise MeasuringFailed(f"{operation.name} on the {self.ground} graph: {error}") from error
 
-    def _count(self, operation: Operation) -> tuple[Mapping[str, float], Tally]:
-        if self.ground == "optimized":
+    def _go_on_in_new_processes(self) -> None:
+        """A driver that broke down in one operation would be in the way of all others."""
+        self.close()
+        self._other = self._reader = None
+        self._driver = self._bench.drivers.take()
+        self.handle = self._driver.engine.open(self.uri)
+
+    def _count(self, operation: Operation, *, watched: bool) -> tuple[Mapping[str, float], Tally]:
+        if self.ground in JUST_OPTIMIZED:
             self.handle.optimize()
         if self.ground == "crashed":
             self._until_old_enough()
@@ -168,11 +198,15 @@ class GrowingGraph:
         gate = self._bench.gate
         if driver is None:
             self._rest(whose.owner, operation)  # What it still does for the preparation is not counted.
+            if watched:
+                self._watch(whose.owner, operation)
         gate.settle()
         mark = gate.mark()
         try:
             operation.work(self if driver is None else driver.engine, given)
             self._rest(whose.owner, operation)  # What it still does for the operation is.
+            if watched:
+                self._watch(whose.owner, operation)
         finally:
             if driver is not None:
                 self._bench.drivers.done(driver)
@@ -193,13 +227,21 @@ class GrowingGraph:
         while time.monotonic() < deadline:
             gate.settle(owner)
             mark = gate.mark()
-            never.wait(QUIET_SECONDS)
+            never.wait(self._quiet_seconds)
             if not gate.exchanges(owner, since=mark) and not gate.in_flight(owner):
                 return
         raise MeasuringFailed(
             f"{operation.name} on the {self.ground} graph does not come to rest: {REST_SECONDS_MAX:g} seconds after its"
             " answer the engine still sends requests"
         )
+
+    def _watch(self, owner: str, operation: Operation) -> None:
+        """Look for a while whether a process that has come to rest really has."""
+        gate = self._bench.gate
+        mark = gate.mark()
+        threading.Event().wait(LATE_SECONDS)
+        if gate.exchanges(owner, since=mark) or gate.in_flight(owner):
+            raise WorksLate(f"{operation.name} on the {self.ground} graph")
 
     def _tidy(self, operation: Operation) -> None:
         """Take the branches away that an operation has made: the next one is to find as many as this one did."""

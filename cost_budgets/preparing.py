@@ -5,6 +5,8 @@ Each of these leaves what one operation needs, and returns what that has to know
 
 from __future__ import annotations
 
+import base64
+import random
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -29,6 +31,16 @@ edge Knows: Person -> Person
 edge WorksAt: Person -> Company
 edge Leads: Person -> Project
 """
+# Only where payloads are measured: a table more would cost every other measurement something.
+DOCUMENTS: Final = """
+node Document {
+  name: String @key
+  body: Blob?
+}
+"""
+DOCUMENT: Final = "node:Document"
+# Larger than what is stored in the row itself: an engine can leave it where it is.
+PAYLOAD_BYTES: Final = 128 * 1024
 PERSON, KNOWS, WORKS_AT, LEADS = "node:Person", "edge:Knows", "edge:WorksAt", "edge:Leads"
 ROWS_OF_A_LOAD: Final = 64
 
@@ -117,6 +129,18 @@ def versions_to_remove(place: Place) -> None:
     place.handle.cleanup(keep_versions=1)
     a_few_fragments(place)
     place.handle.optimize()
+
+
+def insert_document(handle: Handle, name: str) -> object:
+    """A row with a payload that is the same in every run, and that nothing can compress."""
+    body = base64.b64encode(random.Random(name).randbytes(PAYLOAD_BYTES)).decode()  # noqa: S311 - no secret is made.
+    return handle.mutate(insert("Document", name=name, body=f"base64:{body}"))
+
+
+def a_document(place: Place) -> str:
+    name = place.name()
+    insert_document(place.handle, name)
+    return name
 
 
 def the_head(place: Place) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def report_of(
         "engine": engine,
         "store": store,
         "profile": profile,
-        "verdict": _verdict(lines),
+        "verdict": verdict_of(measured, lines),
         "verdict_words": verdict_words,
         "budgets": [line.as_json() for line in lines],
         "measurements": [
@@ -79,11 +79,26 @@ def report_of(
         ],
         "unsupported": dict(measured.unsupported),
         "failed": dict(measured.failed),
+        "unclassified": unclassified_of(measured),
         "beside_the_public_engine": [each.as_json() for each in beside(measured)],
     }
 
 
-def _verdict(lines: Sequence[Line]) -> str:
+def unclassified_of(measured: Measured) -> dict[str, str]:
+    """Operations that asked for what is no part of a graph: how often at most, and one example."""
+    found: dict[str, str] = {}
+    for (operation, ground), points in measured.points.items():
+        most = max((point.tally.unclassified for point in points), key=len)
+        if most:
+            what = f"{most[0].verb} {most[0].key or most[0].prefix}"
+            found[f"{operation}, {ground}"] = f"{len(most)} requests of no known kind, for example {what}"
+    return found
+
+
+def verdict_of(measured: Measured, lines: Sequence[Line]) -> str:
+    """In a word. What could not be measured may be over its budget, or not: nobody knows."""
+    if measured.failed:
+        return "incomplete"
     if not lines:
         return "nothing_measured"
     return "within" if all(line.verdict == "ok" for line in lines) else "over"

@@ -8,12 +8,17 @@ A string in a list has its line too. The text has been read by `tomllib` before:
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 Path = tuple[str, ...]
 _TOKEN: Final = re.compile(
-    r"""(?P<comment>\#[^\n]*)|(?P<string>\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*')|(?P<word>[A-Za-z0-9_+-]+)|(?P<mark>[][{}=.,\n])"""
+    r"""(?P<comment>\#[^\n]*)
+    |(?P<string>\"{3}(?:\\[\s\S]|[^\\])*?\"{3,5}|'{3}[\s\S]*?'{3,5}|\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*')
+    |(?P<word>[A-Za-z0-9_+-]+)
+    |(?P<mark>[][{}=.,\n])""",
+    re.VERBOSE,
 )
 
 
@@ -33,7 +38,9 @@ def _tokens(text: str) -> Iterator[_Token]:
     for match in _TOKEN.finditer(text):
         kind, token = match.lastgroup or "", match[0]
         if kind != "comment":
-            yield _Token("name" if kind in ("string", "word") else token, token.strip("\"'"), line)
+            # A key may be written with escapes: what it is called is what TOML makes of them.
+            text_of_it = str(tomllib.loads(f"it = {token}")["it"]) if kind == "string" else token
+            yield _Token("name" if kind in ("string", "word") else token, text_of_it, line)
         line += token.count("\n")
 
 

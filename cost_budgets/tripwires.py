@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from conformance.consoles import make_console
@@ -18,11 +18,14 @@ from conformance.runner.session import without_aws_variables
 from cost_budgets.budgets import Budget, read_budgets
 from cost_budgets.judging import judge
 from cost_budgets.measuring import PAGE_KEYS, Profile, counting, measure
+from failpoints.workshop import SweepBroken
 from fixtures.mutants import MUTANTS
 from fixtures.stores.catalog import Store, running
 
 # A costly engine is over its budget, or on its way there, at few depths already.
-TRIPPED: Final = Profile(depths=(4, 14), merges=(4, 12), crashes=(4, 24), branches=(2, 6))
+TRIPPED: Final = Profile(depths=(4, 14), merges=(4, 12), crashes=(4, 24), branches=(2, 6), payloads=(2, 6))
+# To watch for late work takes a second for each operation: only who works late is watched.
+_LATE: Final = ("works-long-after-the-answer",)
 COSTLY: Final = tuple(name for name, each in MUTANTS.items() if "cost" in each.caught_by)
 
 
@@ -57,7 +60,9 @@ def trip(
     known = read_budgets() if budgets is None else budgets
     chosen = list(known if operations is None else operations)
     with counting(store, f"mutant:{name}") as bench:
-        measured = measure(bench, store, profile, names=chosen)
+        measured = measure(bench, store, replace(profile, watched=name in _LATE), names=chosen)
+    if measured.failed:
+        raise SweepBroken(f"{name}: {measured.failed}")
     broken = frozenset(line.operation for line in judge(measured, known) if line.verdict != "ok")
     return Tripped(name, broken, frozenset(each for each in chosen if name in known[each].tripwires))
 

@@ -132,6 +132,7 @@ class Tally:
             "roles": dict(self.roles),
             "tables": dict(self.tables),
             "outcomes": dict(self.outcomes),
+            "unclassified": len(self.unclassified),
             "hops": self.hops,
             "listed_keys": self.listed_keys,
             "bytes_read": self.bytes_read,

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,10 @@ def test_a_run_in_another_place_is_not_compared_and_it_is_said_which() -> None:
         '{"format": 1}',
         json.dumps({**RUN.as_json(), "format": 9}),
         json.dumps({**RUN.as_json(), "engine": 3}),
+        *(
+            json.dumps({**RUN.as_json(), "ratios": [{"name": "insert", "ratio": ratio, "noise": noise}]})
+            for ratio, noise in [(nan, 0.1), (inf, 0.1), (0.0, 0.1), (-1.0, 0.1), (3.0, nan), (3.0, -0.1), (3.0, 1e6)]
+        ),
     ],
 )
 def test_a_history_that_cannot_be_read_is_said_with_its_line(tmp_path: Path, line: str) -> None:

@@ -56,8 +56,8 @@ def test_a_budget_is_far_below_what_the_public_engine_needs_without_an_optimize(
             ":3: there is no costly engine 'nobody'",
         ),
         (
-            '[warm-read]\nguards = ["COST-01"]\nat_most = { GET = 1 }\nafter_optimize = { GET = 1 }\n',
-            ":4: 'warm-read' is not measured after an optimize",
+            '[stale-read]\nguards = ["COST-01"]\nat_most = { GET = 1 }\nafter_optimize = { GET = 1 }\n',
+            ":4: 'stale-read' is not measured after an optimize",
         ),
         (
             '[insert-node]\n# at_most = { GET = 3 } was\nguards = ["COST-01"]\nat_most = { GET = "3 Q" }\n',
@@ -95,6 +95,28 @@ def test_a_budget_is_far_below_what_the_public_engine_needs_without_an_optimize(
         (
             '[insert-node]\nguards = ["COST-01",\n  "COST-01"]\nat_most = { GET = 1 }\n',
             ":2: 'COST-01' stands in 'guards' twice",
+        ),
+        *(
+            (f'[insert-node]\nguards = ["COST-01"]\nat_most = {{ GET = {number} }}\n', words)
+            for number, words in [
+                ("9" * 400, ":3: one of hundreds of digits is no number that could be counted"),
+                ("-" + "9" * 400, ":3: one of hundreds of digits is no number that could be counted"),
+                ("0x" + "f" * 5000, ":3: one of hundreds of digits is no number that could be counted"),
+                ("9" * 5000, ":3: a number has more digits than anybody counts to"),
+                ("[" * 5000 + "]" * 5000, ":3: is nested deeper than any budget is"),
+            ]
+        ),
+        (
+            '[insert-node]\nguards = ["COST-01"]\nafter_optimize = { GET = 5 }\nat_least = { GET = 9 }\n',
+            ":4: 'GET' must be at least 9 and at most 5: nothing can be both",
+        ),
+        (
+            '[warm-read]\nguards = ["COST-01"]\nat_most = { GET = "T + F" }\nat_least = { GET = 1 }\n',
+            ":4: 'GET' must be at least 1 and at most T + F: nothing can be both",
+        ),
+        (
+            '# c\n["insert\\u002dnode"]\nguards = ["COST-01"]\n\nat_most = { GET = "2 Q" }\n',
+            ":5: there is no variable 'Q'",
         ),
         ("# nothing\n", "has no budget in it"),
         ("insert-node = 3\n", "the budget of 'insert-node' is no table"),

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from conformance.cli import app
+from cost_budgets.counters import Tally
+from cost_budgets.counters.tests.test_tally import exchange
+from cost_budgets.measuring import Measured, Point
+from cost_budgets.tests.test_judging import point
 
 TINY = ["--operation", "warm-read", "--operation", "cold-open-read-only", "--profile", "quick"]
 
@@ -31,9 +36,68 @@ def test_an_engine_within_its_budgets_is_said_to_be_so(tmp_path: Path) -> None:
 def test_an_engine_over_a_budget_is_told_which_and_what_it_guards(tmp_path: Path) -> None:
     budgets = tmp_path / "mine.toml"
     budgets.write_text('[warm-read]\nguards = ["COST-01"]\nat_most = { requests = "0" }\n')
-    result = cost(*TINY, "--budgets", str(budgets))
+    result = cost("--profile", "quick", "--budgets", str(budgets))
     assert result.exit_code == 1, result.output
     assert "over warm-read, grown: requests (1, 1, 1) against 0 [COST-01]" in result.output
+
+
+class FakeMeasurement:
+    """A measurement that found what it is told to, without any store."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[list[str]] = []
+        self.found = Measured()
+        monkeypatch.setattr("cost_budgets.commands._store", lambda *_: nullcontext())
+        monkeypatch.setattr("cost_budgets.measuring.counting", lambda *_, **__: nullcontext())
+        monkeypatch.setattr("cost_budgets.measuring.measure", self._measure)
+
+    def _measure(self, *_: object, names: list[str], **__: object) -> Measured:
+        self.asked.append(names)
+        return self.found
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeMeasurement:
+    return FakeMeasurement(monkeypatch)
+
+
+@pytest.mark.parametrize(("requests", "kept"), [(1, "all kept"), (70, "1 broken")])
+def test_what_could_not_be_measured_is_no_success_and_comes_before_what_is_broken(
+    fake: FakeMeasurement, tmp_path: Path, requests: int, kept: str
+) -> None:
+    budgets = tmp_path / "mine.toml"
+    budgets.write_text('[warm-read]\nguards = ["COST-01"]\nat_most = { requests = "7" }\n')
+    fake.found.points["warm-read", "grown"] = [point(requests)]
+    fake.found.failed["warm-read"] = "the driver exited"
+    result = cost("--budgets", str(budgets), "--report", str(tmp_path))
+    assert result.exit_code == 3, result.output
+    assert f"incomplete: 1 budgets, {kept}; 1 could not be measured." in result.output
+    assert json.loads((tmp_path / "cost.json").read_text())["verdict"] == "incomplete"
+
+
+def test_an_operation_that_is_named_twice_is_measured_once(fake: FakeMeasurement) -> None:
+    assert cost("--operation", "update", "--operation", "update").exit_code == 4
+    assert fake.asked == [["update"]]
+
+
+def test_an_operation_without_a_budget_is_refused(fake: FakeMeasurement, tmp_path: Path) -> None:
+    budgets = tmp_path / "mine.toml"
+    budgets.write_text('[warm-read]\nguards = ["COST-01"]\nat_most = { requests = "7" }\n')
+    result = cost("--budgets", str(budgets), "--operation", "update")
+    assert result.exit_code == 2 and fake.asked == []
+    assert "mine.toml has no budget for 'update'; it has some for warm-read" in " ".join(result.stderr.split())
+
+
+def test_requests_of_no_known_kind_are_shown(fake: FakeMeasurement, tmp_path: Path) -> None:
+    strange = exchange("PUT", "other", key="g/_lock[1]")
+    fake.found.points["warm-read", "grown"] = [Point(point(0).variables, Tally.of([strange, strange]))]
+    result = cost("--operation", "warm-read", "--report", str(tmp_path))
+    words = "2 requests of no known kind, for example PUT g/_lock[1]"
+    assert f"unclassified warm-read, grown: {words}" in result.output
+    assert words in (tmp_path / "cost.html").read_text()
+    report = json.loads((tmp_path / "cost.json").read_text())
+    assert report["unclassified"] == {"warm-read, grown": words}
+    assert [each["unclassified"] for each in report["measurements"]] == [2]
 
 
 @pytest.mark.s3

@@ -79,6 +79,7 @@ def test_what_is_bounded_may_go_up_and_down_and_not_from_the_floor_to_the_ceilin
 def test_growth_with_branches_is_growth() -> None:
     points = measured(*(point(10 * branches, B=branches) for branches in (4, 8, 12)), ground="branched")
     assert verdict_of(points, at_most={"requests": "120"}) == "grows"
+    assert verdict_of(points, at_most={"requests": "240"}, bounded=["requests"]) == "grows"
     assert verdict_of(points, at_most={"requests": "10 B"}) == "ok"
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
-from cost_budgets.measuring import SHALLOW, Measured, Profile, counting, measure
+from cost_budgets.budgets import read_budgets
+from cost_budgets.judging import judge
+from cost_budgets.measuring import SHALLOW, Measured, Point, Profile, counting, measure
 from cost_budgets.operations import OPERATIONS
 from cost_budgets.places import GrowingGraph, MeasuringFailed
 from failpoints.gate import GateError
 from failpoints.workshop import Bench, SweepBroken
 from fixtures.forge import ForgeError
+from fixtures.mutants.lawful import lawful
 from fixtures.stores import moto
 from fixtures.stores.catalog import S3, Store
 
@@ -52,10 +57,10 @@ def test_one_operation_that_does_not_work_is_reported_and_the_others_are_measure
 ) -> None:
     right = GrowingGraph.count
 
-    def count(self: GrowingGraph, operation: Any) -> Any:
+    def count(self: GrowingGraph, operation: Any, **how: Any) -> Any:
         if operation is OPERATIONS["warm-read"]:
             raise MeasuringFailed("warm-read on the grown graph: somebody is in its way")
-        return right(self, operation)
+        return right(self, operation, **how)
 
     monkeypatch.setattr(GrowingGraph, "count", count)
     with bench_of(store) as bench:
@@ -99,11 +104,80 @@ def test_an_engine_that_does_not_come_to_rest_is_not_measured(store: Store, monk
     assert "does not come to rest" in found.failed["warm-read"]
 
 
+def test_late_work_is_counted_where_it_belongs_and_nowhere_else(store: Store) -> None:
+    few = Profile(depths=(2,), merges=(), crashes=(), branches=(), watched=True)
+    counted = {}
+    for engine in ("reference", "mutant:works-long-after-the-answer"):
+        with counting(store, engine, timeout_seconds=20.0) as bench:
+            found = measure(bench, store, few, names=["commit-page", "update", "warm-read"])
+        counted[engine] = {name: points[0].tally.measure("recovery lists") for (name, _), points in grown(found)}
+    usual = counted["reference"]
+    assert counted["mutant:works-long-after-the-answer"] == {**usual, "update": usual["update"] + 30}
+
+
+def grown(found: Measured) -> list[tuple[tuple[str, str], list[Point]]]:
+    return [each for each in found.points.items() if each[0][1] == "grown"]
+
+
+ODD: Final = """
+import json, os
+from reference.driver import Session, main
+
+def answer(self, line):
+    if json.loads(line)["op"] == "diff":
+        {does}
+    return right(self, line)
+
+right, Session.answer = Session.answer, answer
+main()
+"""
+DIES: Final = "os._exit(3)"
+LACKS: Final = 'return {"seq": json.loads(line)["seq"], "unsupported": "not for this one"}'
+
+
+def measured_with(store: Store, folder: Path, does: str) -> Measured:
+    """What is found with an engine that does something odd when it is asked for a difference."""
+    (folder / "driver.py").write_text(ODD.replace("{does}", does))
+    few = Profile(depths=(2, 4), merges=(), crashes=(), branches=())
+    with counting(store, f"cmd:{sys.executable} {folder / 'driver.py'}", timeout_seconds=20.0) as bench:
+        return measure(bench, store, few, names=["diff-caught-up", "warm-read", "update"])
+
+
+def test_a_driver_that_dies_in_one_operation_is_started_again_for_the_others(store: Store, tmp_path: Path) -> None:
+    found = measured_with(store, tmp_path, DIES)
+    assert found.failed.keys() == {"diff-caught-up"} and "exit" in found.failed["diff-caught-up"]
+    assert {key: len(points) for key, points in found.points.items()} == {
+        ("warm-read", "grown"): 2,
+        ("update", "grown"): 2,
+        ("update", "optimized"): 2,
+    }
+
+
+def test_an_operation_that_is_answered_with_unsupported_is_listed_and_the_others_are_measured(
+    store: Store, tmp_path: Path
+) -> None:
+    found = measured_with(store, tmp_path, LACKS)
+    assert (found.failed, found.unsupported) == (
+        {},
+        {"diff-caught-up": "diff is unsupported: not for this one"},
+    )
+    assert {name for name, _ in found.points} == {"warm-read", "update"}
+
+
+def test_who_reads_the_manifest_when_it_opens_a_graph_is_not_blamed(store: Store) -> None:
+    few = Profile(depths=(4, 14), merges=(), crashes=(), branches=())
+    names = ["cold-open-read-only", "cold-open-read-write"]
+    with counting(store, lawful("loads-the-manifest-at-open"), timeout_seconds=20.0) as bench:
+        lines = judge(measure(bench, store, few, names=names), read_budgets())
+    assert {line.operation for line in lines} == set(names)
+    assert [line.as_json() for line in lines if line.verdict != "ok"] == []
+
+
 @pytest.mark.parametrize("error", [ForgeError("no"), GateError("no"), SweepBroken("no")])
 def test_whatever_ends_a_measurement_on_a_dead_store_is_the_store_s_fault(
     store: Store, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def made(*_: object) -> None:
+    def made(*_: object, **how: object) -> None:
         raise error
 
     nobody: Any = None
@@ -119,12 +193,16 @@ def test_whatever_ends_a_measurement_on_a_dead_store_is_the_store_s_fault(
 def test_what_cannot_be_measured_after_an_optimize_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     grounds: list[str] = []
 
-    def measure_on(bench: Bench, store: Store, profile: Any, ground: str, *rest: Any) -> None:
+    def measured_on(bench: Bench, store: Store, profile: Any, ground: str, *rest: Any, **how: Any) -> Measured:
         grounds.append(ground)
+        return Measured()
 
     monkeypatch.setattr("cost_budgets.measuring.lacking", lambda bench, needs: ["optimize"])
-    monkeypatch.setattr("cost_budgets.measuring._measure_on", measure_on)
+    monkeypatch.setattr("cost_budgets.measuring._measured_on", measured_on)
     nowhere: Any = None
     found: Measured = measure(nowhere, nowhere, SHALLOW, names=["insert-node"])
     assert grounds == ["grown"]
-    assert found.unsupported == {"insert-node after optimize": "the engine does not declare optimize"}
+    assert found.unsupported == {
+        "insert-node after optimize": "the engine does not declare optimize",
+        "insert-node among branches": "the engine does not declare optimize",
+    }
