@@ -30,6 +30,7 @@ from failpoints.gate import Exchange
 from failpoints.workshop import bench_at
 from failpoints.writers import WRITERS
 from fixtures.mutants import MUTANTS
+from fixtures.mutants.lawful import lawful
 from fixtures.stores.catalog import Store
 from fixtures.stores.moto import MotoStore
 
@@ -136,6 +137,14 @@ def test_the_reference_is_sound_at_the_same_cut(place: Store, mutant: str) -> No
     result = cell("reference", place, *FOUND_AT[mutant])
 
     assert result.wrong is None, result.wrong
+
+
+@pytest.mark.s3
+def test_an_engine_that_shows_no_rows_of_the_past_is_judged_where_its_recovery_adds_a_commit(place: Store) -> None:
+    published = at("applied", "manifest version", -1)
+    result = cell(lawful("shows-no-old-rows"), place, "insert", published, None)
+
+    assert (result.reached, result.wrong, result.world) == (True, None, "new")
 
 
 @pytest.mark.s3
