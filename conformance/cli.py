@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import traceback
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +41,7 @@ from conformance.runner.profiles import PROFILES
 from conformance.runner.session import Run, RunOptions, RunUsageError
 from conformance.runner.session import run as run_suites
 from conformance.runner.stores import show_stores
-from conformance.runner.verdict import CONFORMS
+from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN
 from conformance.smoke import smoke_command
 from conformance.traces import TraceError, read_trace
 from cost_budgets.bench_command import bench_command
@@ -247,4 +249,10 @@ app.command("doctor")(doctor_command)
 
 
 def main() -> None:
-    app()
+    """Whatever breaks down in the kit itself is no verdict on an engine."""
+    try:
+        app()
+    except Exception:
+        traceback.print_exc()
+        print("error: this is a mistake of the kit, and says nothing about the engine", file=sys.stderr)
+        sys.exit(COULD_NOT_RUN)

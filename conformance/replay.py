@@ -13,6 +13,7 @@ from conformance.adapters import AdapterFault, EngineError, Unsupported
 from conformance.judge import Engine, RequirementBroken
 from conformance.registry import requirements
 from conformance.runner.plugin import FAULTS
+from conformance.runner.redaction import without_secrets
 from conformance.runner.session import RunOptions, run, without_aws_variables
 from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_TESTED
 from conformance.sequences.player import Player
@@ -38,6 +39,8 @@ def replay(
     kind_of(store)
     broke = f", which broke {', '.join(trace['broke'])}" if trace["broke"] else ""
     console.print(f"a trace of '{escape(trace['test'])}' on {escape(trace['engine'])}{broke}", highlight=False)
+    if engine != trace["engine"]:
+        console.print(f"replayed on {escape(without_secrets(engine))}", highlight=False, soft_wrap=True)
     if trace["kind"] not in ("sequence", "example"):
         return _replay_fault(
             trace, engine=engine, peer=peer, store=store, timeout_seconds=timeout_seconds, console=console

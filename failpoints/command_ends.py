@@ -24,7 +24,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from conformance.adapters import AdapterFault, EngineError, InvalidEngineSpec, Unsupported
 from conformance.consoles import usage
 from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_TESTED
-from fixtures.stores.catalog import STORES, UnknownStore
+from fixtures.stores.catalog import OWN_SERVER, STORES, UnknownStore
 from fixtures.stores.moto import StoreUnavailable
 
 JOBS_MAX: Final = 256
@@ -46,7 +46,12 @@ PeerOption = Annotated[
     typer.Option("--peer", help="A second engine on the same graph, named like --engine; by default the same one."),
 ]
 StoreOption = Annotated[
-    str, typer.Option("--store", help=f"An S3 store: {', '.join(name for name in STORES if name != 'local')}.")
+    str,
+    typer.Option(
+        "--store",
+        help="An S3 server that the command starts itself: "
+        f"{', '.join(name for name, kind in STORES.items() if OWN_SERVER in kind.capabilities)}.",
+    ),
 ]
 JobsOption = Annotated[
     int | None,

@@ -39,6 +39,8 @@ from failpoints.command_ends import (
     verdict_of,
 )
 
+# Traces of what is made between an engine and its server.
+FAULT_KINDS = ("cut", "pair", "storm")
 # Of each pair and direction, where all pairs are run: all of their schedules are thousands.
 LIMIT_OF_ALL = 6
 # More than anybody waits for: a number beyond is a slip, and would fill the memory before anything is said.
@@ -350,10 +352,14 @@ def pin_command(
     """Make a regression test of a trace: the trace and a test that replays it, side by side."""
     from conformance.traces import TraceError, read_trace
     from failpoints.pinning import PinError, pin
+    from fixtures.stores.catalog import OWN_SERVER, UnknownStore, kind_of
 
-    with refusals(TraceError, PinError):
-        chosen = engine or read_trace(trace)["engine"]
+    with refusals(TraceError, PinError, UnknownStore):
+        body = read_trace(trace)
+        chosen = engine or body["engine"]
         parse(chosen)
+        if store is not None and OWN_SERVER not in kind_of(store).capabilities and body["kind"] in FAULT_KINDS:
+            raise PinError(f"a fault is made at a server of our own, and '{store}' is none: give --store moto")
         test = pin(trace, into, engine=chosen, store=store)
     words = f"pinned: {test}, on the engine {chosen}\nrun it with: pytest {test}"
     make_console().print(escape(words), highlight=False, soft_wrap=True)

@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from conformance.adapters import parse
+from conformance.adapters import AdapterFault, parse
 from conformance.adapters.hosting import as_process
 from failpoints import registry
 
@@ -51,7 +51,7 @@ _DESCRIPTORS_MAX: Final = 4096
 _ORDER_SECONDS_MAX: Final = 10.0
 
 
-class NurseryFailed(Exception):
+class NurseryFailed(AdapterFault):
     """The nursery did not start: what it said."""
 
 
@@ -61,8 +61,9 @@ def nursery(*modules: str) -> Iterator[Callable[[str], str]]:
     with tempfile.TemporaryDirectory(prefix="touchstone-") as directory:
         address = str(Path(directory, "nursery"))
         process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", __name__, address, *modules],
-            env=os.environ | _SINGLE_THREADED,
+            # Not from the current directory: a folder of somebody's may be called like one of ours.
+            [sys.executable, "-P", "-W", "ignore", "-m", __name__, address, *modules],
+            env=os.environ | _SINGLE_THREADED | {"PYTHONPATH": _path()},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -85,9 +86,14 @@ def quickened(spec: str) -> Iterator[str]:
         yield through(process)
 
 
+def _path() -> str:
+    """Where modules are found: this package first, wherever it is, and what the person has set."""
+    return os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 def _through(address: str, spec: str) -> str:
     """The same driver by way of the nursery, if it is one in this very Python."""
-    words = parse(spec).command
+    words = tuple(word for word in parse(spec).command if word != "-P")
     if words[:1] != (sys.executable,) or words[1:2] not in (("-c",), ("-m",)):
         return spec
     return f"cmd:{shlex.join([sys.executable, '-I', '-S', str(_CLIENT), address, *words[1:]])}"
@@ -108,7 +114,8 @@ def main(address: str, modules: list[str]) -> None:
         listener.listen(64)
         selector.register(0, selectors.EVENT_READ)
         selector.register(listener, selectors.EVENT_READ)
-        os.write(1, b"ready\n")
+        with contextlib.suppress(BrokenPipeError):  # Who was interrupted waits no more, and its stdin ends.
+            os.write(1, b"ready\n")
         while True:
             for key, _ in selector.select():
                 if key.fileobj == 0:

@@ -156,7 +156,7 @@ def _mutant(spec: str, name: str) -> tuple[str, ...]:
             spec,
             f"there is no mutant '{name}': did you mean {' or '.join(close)}? `python -m fixtures.mutants` lists them",
         )
-    return sys.executable, "-m", "fixtures.mutants", name
+    return sys.executable, "-P", "-m", "fixtures.mutants", name
 
 
 def _split(spec: str, command: str) -> tuple[str, ...]:

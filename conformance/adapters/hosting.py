@@ -22,7 +22,7 @@ def as_process(spec: str) -> str:
     engine = parse(spec)
     match engine.kind:
         case "reference":
-            return f"cmd:{shlex.join([sys.executable, '-c', 'from reference.driver import main; main()'])}"
+            return f"cmd:{shlex.join([sys.executable, '-P', '-c', 'from reference.driver import main; main()'])}"
         case "python":
             host = [sys.executable, "-m", "conformance.adapters.hosting", f"{engine.module}:{engine.class_name}"]
             return f"cmd:{shlex.join(host)}"

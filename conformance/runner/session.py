@@ -119,7 +119,7 @@ def check_options(options: RunOptions) -> tuple[KnownFailure, ...]:
     unknown = [each for each in options.suites if each.upper() not in groups | {"SEQ", FAULTS}]
     if unknown:
         names = ", ".join(sorted(groups))
-        raise RunUsageError(f"there is no suite '{unknown[0]}'; there are {names}, SEQ and {FAULTS}")
+        raise RunUsageError(f"there is no suite '{unknown[0]}'; there are {names}, sequences and faults")
     if options.peer is not None and {each.upper() for each in options.suites} != {"SEQ"}:
         raise RunUsageError("--peer takes turns in random sequences: give --suite sequences, or race them with 'race'")
     unfit = [name for name in options.stores if OWN_SERVER not in kind_of(name).capabilities]

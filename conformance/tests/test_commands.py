@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
+from conformance import cli
 from conformance.audit.cli import app as audit_app
 from conformance.cli import app
 from conformance.coverage import uncovered
@@ -218,3 +219,18 @@ def test_what_an_engine_says_gets_into_a_report_without_secrets(said: str) -> No
 )
 def test_words_without_secrets_stay(said: str) -> None:
     assert words_without_secrets(said) == said
+
+
+def test_a_mistake_of_the_kit_is_no_verdict(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise KeyError("nobody thought of this")
+
+    monkeypatch.setattr("conformance.cli.app", broken)
+
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+
+    assert ended.value.code == 3
+    assert "nobody thought of this" in (said := capsys.readouterr().err) and "a mistake of the kit" in said

@@ -90,4 +90,6 @@ def same_place(cut: Cut, durable: Sequence[Exchange]) -> Cut | None:
     alike = [each for each in here if cut.request in ("", each.request)]
     if not cut.request:
         alike = [each for each in alike if each.nth == cut.nth]
+    elif cut.occurrence:
+        alike = [each for each in alike if each.occurrence == cut.occurrence]
     return min(alike, key=lambda each: abs(each.nth - cut.nth), default=None)

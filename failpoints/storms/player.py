@@ -48,7 +48,9 @@ class StormPlayer(Player):
         self._bench = bench
         self._seed = seed
         self._driver: Driver = bench.drivers.take()
+        # What has met a request, and whether there was any that could have.
         self.weathers: Counter[str] = Counter()
+        self._was_bad = self._was_met = False
         self.endings: Counter[str] = Counter()
         # The weather of the last step and how it ended, in words.
         self.told = ""
@@ -62,7 +64,7 @@ class StormPlayer(Player):
         try:
             self._play(step)
         except AdapterFault as fault:
-            if fault.reason not in DIED or not self.weathers:
+            if fault.reason not in DIED or not self._was_bad:
                 raise
             # The weather of an earlier step is over, and an engine that it left so that it dies has not survived it.
             because = f"after bad weather the engine broke down in {step['do']}: {fault.message}"
@@ -85,7 +87,7 @@ class StormPlayer(Player):
         before = self._before(handle, asked)
         ending, killed = self._in(weather, lambda: attempt(handle, asked))
         self.endings[ending.kind] += 1
-        self.told = f"{weather}: {ending}"
+        self.told = f"{weather}{'' if self._was_met else ' (met no request)'}: {ending}"
         self._settle(before, handle, ending, killed, weather.recovery)
         if step["do"] == "open":
             self._do_open(step["number"])
@@ -113,8 +115,7 @@ class StormPlayer(Player):
         """Work while the weather lasts; how it ended, and whether the process was killed."""
         gate, owner = self._bench.gate, self._driver.owner
         armed = [gate.arm(_owned(rule, owner)) for rule in weather.rules]
-        for rule in weather.rules:
-            self.weathers[f"{rule.action} {rule.status}" if rule.action == "answer" else rule.action] += 1
+        self._was_bad = True
         try:
             if weather.kill is None:
                 return work(), False
@@ -126,6 +127,10 @@ class StormPlayer(Player):
         finally:
             for each in armed:
                 each.disarm()
+            for rule, each in zip(weather.rules, armed, strict=False):
+                if each.hits:
+                    self.weathers[f"{rule.action} {rule.status}" if rule.action == "answer" else rule.action] += 1
+            self._was_met = any(each.hits for each in armed)
 
     # -- good weather again --------------------------------------------------------------------------------------------
 

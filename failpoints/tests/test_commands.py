@@ -47,6 +47,8 @@ def touchstone(*args: str) -> Result:
         (["storm", "--engine", "nonsense"], "'nonsense' names no engine"),
         (["run", "--suite", "faults", "--store", "local"], "the suite FAULTS needs an S3 store"),
         (["pin", "nowhere.json"], "nowhere.json: cannot be read"),
+        (["pin", str(LOST_ACK), "--store", "motto"], "there is no store 'motto'"),
+        (["pin", str(LOST_ACK), "--store", "local"], "'local' is none: give --store moto"),
         (["sweep", "--failpoints", "--writer", "painter"], "there is no 'painter' in the matrix"),
         (["sweep", "--failpoints", "--jobs", "2"], "--jobs, --every, --double and --peer are for cuts"),
         (["race", "--seed", "3"], "are for a history: say with --processes how many write"),

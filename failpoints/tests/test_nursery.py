@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -77,6 +78,18 @@ def test_a_failpoint_of_its_environment_is_armed(quick: Quick) -> None:
 
 def test_a_driver_that_is_no_python_is_started_as_ever(quick: Quick) -> None:
     assert quick("cmd:./my-driver --fast") == "cmd:./my-driver --fast"
+
+
+def test_a_folder_that_is_called_like_one_of_ours_is_not_taken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("fixtures", "failpoints", "reference"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('somebody else is here')\n")
+    monkeypatch.chdir(tmp_path)
+
+    with nursery("reference.driver", "fixtures.mutants"):
+        pass
 
 
 def test_nothing_of_a_nursery_is_left_when_it_is_over() -> None:

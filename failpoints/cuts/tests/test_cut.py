@@ -186,6 +186,8 @@ def test_an_engine_that_makes_no_such_request_is_cut_nowhere() -> None:
 
     assert same_place(Cut.at("before", 2, WRITE), other) is None
     assert same_place(Cut.at("before", 2, WRITE), ()) is None
+    second = replace(Cut.at("before", 2, WRITE), occurrence=2)
+    assert same_place(second, WRITE) is None, "the first of them is another request"
 
 
 def test_a_cut_that_does_not_name_its_request_is_the_one_at_its_number() -> None:
