@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from fixtures.stores import EmptyRoot, moto
+from fixtures.stores import SET_ASIDE, EmptyRoot, moto
 from fixtures.stores.moto import MotoStore
 
 # The same examples in every run, and none that fails because the machine is busy: slowness is not an error here.
@@ -27,6 +27,13 @@ def clean_aws_environment() -> Iterator[None]:
             patch.delenv(name)
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         yield
+
+
+@pytest.fixture(autouse=True)
+def nothing_set_aside() -> Iterator[None]:
+    """A run in this process sets the variables of an endpoint aside, for those that it starts: not for the next test."""
+    yield
+    os.environ.pop(SET_ASIDE, None)
 
 
 @pytest.fixture(scope="session")
