@@ -31,9 +31,10 @@ def clean_aws_environment() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nothing_set_aside() -> Iterator[None]:
-    """A run in this process sets the variables of an endpoint aside, for those that it starts: not for the next test."""
+    """A run in this process sets variables of an endpoint aside for those that it starts, and not for the next test."""
     yield
-    os.environ.pop(SET_ASIDE, None)
+    for name in [name for name in os.environ if name.startswith(SET_ASIDE)]:
+        del os.environ[name]
 
 
 @pytest.fixture(scope="session")
