@@ -14,7 +14,8 @@ from typing import Final
 HEAD_BYTES_MAX: Final = 1 << 17
 CONDITIONS: Final = (b"if-match", b"if-none-match")
 _LINE_BYTES_MAX: Final = 1 << 12
-_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# A first line, and lines that begin with a name and a colon.
+_WELL_FORMED: Final = re.compile(rb"[^\r\n\0]*+(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]++:[^\r\n\0]*+)*+")
 # As many digits as a body can have that anybody sends: Python makes no number of thousands of them.
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 _CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,16}")
@@ -99,19 +100,24 @@ def answer_head(raw: bytes, method: str) -> AnswerHead:
 def _fields(raw: bytes) -> tuple[bytes, dict[bytes, bytes]]:
     lines = raw[:-4].split(b"\r\n")
     fields: dict[bytes, bytes] = {}
-    if any(map(_BREAKS.search, lines)):
-        raise Malformed("a line of the head does not end as one does")
+    if not _WELL_FORMED.fullmatch(raw, 0, len(raw) - 4):
+        raise _fault_of(lines)
     for line in lines[1:]:
-        name, colon, value = line.partition(b":")
+        name, _, value = line.partition(b":")
         name = name.lower()
-        if not colon:
-            raise Malformed("a line of the head has no colon")
-        if not _NAME.fullmatch(name):
-            raise Malformed("a line of the head does not begin with a name")
         if name in fields and name in (b"content-length", b"transfer-encoding"):
             raise Malformed("the length of the body is given twice")
         fields[name] = value.strip(_BLANKS)
     return lines[0], fields
+
+
+def _fault_of(lines: list[bytes]) -> Malformed:
+    """What is wrong with a head, which is looked for only where something is: every request is waited for."""
+    if any(map(_BREAKS.search, lines)):
+        return Malformed("a line of the head does not end as one does")
+    if any(b":" not in line for line in lines[1:]):
+        return Malformed("a line of the head has no colon")
+    return Malformed("a line of the head does not begin with a name")
 
 
 def _framing(fields: dict[bytes, bytes]) -> Framing | None:
