@@ -19,6 +19,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
+import uvloop
+
 from failpoints.gate.errors import GateError, GateTimeout
 from failpoints.gate.exchange import Exchange
 from failpoints.gate.ledger import Armed, Ledger
@@ -60,7 +62,7 @@ class Port:
 class _Listener:
     """The loop's side of a port."""
 
-    def __init__(self, owner: str, server: asyncio.Server) -> None:
+    def __init__(self, owner: str, server: asyncio.AbstractServer) -> None:
         self.owner = owner
         self.server = server
         self.closed = False
@@ -72,7 +74,7 @@ class Gate:
 
     def __init__(self, endpoint: str) -> None:
         self._host, self._port = _address(endpoint)
-        self._loop = asyncio.new_event_loop()
+        self._loop = uvloop.new_event_loop()
         self._thread: threading.Thread | None = None
         self._ledger = Ledger(self._call_in_loop)
         self._listeners: dict[str, _Listener] = {}
