@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
 import uvloop
@@ -62,7 +62,7 @@ class Port:
 class _Listener:
     """The loop's side of a port."""
 
-    def __init__(self, owner: str, server: asyncio.AbstractServer) -> None:
+    def __init__(self, owner: str, server: asyncio.Server) -> None:
         self.owner = owner
         self.server = server
         self.closed = False
@@ -188,7 +188,7 @@ class Gate:
     async def _listen(self, owner: str) -> int:
         listening = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
         server = await self._loop.create_server(lambda: self._accept(owner), sock=listening, backlog=_BACKLOG)
-        self._listeners[owner] = _Listener(owner, server)
+        self._listeners[owner] = _Listener(owner, cast(asyncio.Server, server))
         number: int = listening.getsockname()[1]
         return number
 
