@@ -150,6 +150,48 @@ def test_a_failing_sequence_is_cut_down_to_what_it_needs(tmp_path: Path) -> None
     assert shortest.ids == failure.ids
 
 
+def test_what_is_left_of_a_failing_sequence_is_made_simpler(tmp_path: Path) -> None:
+    """The records that the failure does not need go, and so do values, the actor and the handle."""
+    people = [{"type": "Person", "data": {"name": name, "age": 1, "note": "x"}} for name in ("a", "b", "c", "d")]
+    rich: Step = {"do": "load", "mode": "merge", "branch": "main", "records": people, "actor": "ann", "handle": 2}
+    with players(tmp_path, f"{ENGINES}:ForgetsOnOptimize") as (start, _):
+        failure = replay_steps(start, [rich, OPTIMIZE])
+        assert failure is not None
+
+        simplest = shrink(start, failure, replays=40)
+
+    poor = {"do": "load", "mode": "merge", "branch": "main", "records": [{"type": "Person", "data": {"name": "a"}}]}
+    assert simplest.steps == (poor, OPTIMIZE)
+
+
+def test_a_known_failure_is_taken_back_and_the_sequence_goes_on(tmp_path: Path) -> None:
+    """What comes after it is judged as if nobody had asked for what fails, through handles that have not seen it."""
+    under_test = Engine.connect(f"{ENGINES}:ForgetsOnOptimize", env={})
+    player = Player(under_test, lambda: str(tmp_path / "graph"), {}, BASE, known=["OPT-01"])
+    reads: Step = {"do": "open", "number": 1, "read_only": True}
+    player.play(reads)
+    for step in (LOSES[0], OPTIMIZE, LOSES[1], OPTIMIZE, LOSES[2]):
+        player.play(step)
+
+    assert player.steps == [reads, *LOSES], "what was taken back is no part of the story"
+    assert [(met.ids, met.steps) for met in player.met] == [
+        (("OPT-01",), (reads, LOSES[0], OPTIMIZE)),
+        (("OPT-01",), (reads, LOSES[0], LOSES[1], OPTIMIZE)),
+    ]
+    assert [row["name"] for row in player.graph.handle.read("node:Person")] == ["a", "b", "c"]
+    under_test.close()
+
+
+def test_a_failure_that_breaks_more_than_is_known_ends_the_sequence(tmp_path: Path) -> None:
+    under_test = Engine.connect(f"{ENGINES}:ForgetsOnOptimize", env={})
+    player = Player(under_test, lambda: str(tmp_path / "graph"), {}, BASE, known=["MRG-12"])
+    player.play(LOSES[0])
+
+    with pytest.raises(RequirementBroken, match="after optimize"):
+        player.play(OPTIMIZE)
+    under_test.close()
+
+
 def test_shrinking_stays_within_its_budget(tmp_path: Path) -> None:
     with players(tmp_path, f"{ENGINES}:ForgetsOnOptimize") as (start, made):
         failure = Failure((*LOSES, OPTIMIZE), ("OPT-01",), "because")
