@@ -51,7 +51,7 @@ class Met:
 
 
 @dataclass(frozen=True)
-class _Before:
+class _Kept:
     """Everything that a step may change, as it was before it."""
 
     photo: Photo
@@ -98,15 +98,15 @@ class Player:
 
     def play(self, step: Step) -> None:
         """Do one step, and judge; a step that breaks only what is known to be broken is taken back."""
-        before = self._before() if self._known else None
+        kept = self._keep_all() if self._known else None
         try:
             self._play(step)
         except RequirementBroken as broken:
-            if before is None or not self._known.issuperset(broken.ids):
+            if kept is None or not self._known.issuperset(broken.ids):
                 raise
             self.met.append(Met(tuple(self.steps), broken.ids, broken.because))
             self.steps.pop()
-            self._put_back(before)
+            self._put_back(kept)
 
     def _play(self, step: Step) -> None:
         self.steps.append(step)
@@ -144,12 +144,12 @@ class Player:
             self.graph.compare(f"a step, seen through another {kind},", "SNP-02")
         self.graph.handle = used
 
-    def _before(self) -> _Before:
+    def _keep_all(self) -> _Kept:
         self._photo = Forge(self.graph.uri, dict(self._env)).photograph("", since=self._photo)
         handles, read_only = tuple(self._handles), frozenset(self._read_only)
-        return _Before(self._photo, self.graph.model.copy(), self.schema, handles, read_only, self._collected_before)
+        return _Kept(self._photo, self.graph.model.copy(), self.schema, handles, read_only, self._collected_before)
 
-    def _put_back(self, before: _Before) -> None:
+    def _put_back(self, before: _Kept) -> None:
         """Make everything what it was. A handle may have kept something of what never happened: each is a new one."""
         for handle in self._handles.values():
             with suppress(EngineError, Unsupported):

@@ -62,7 +62,7 @@ class StormPlayer(Player):
 
     def play(self, step: Step) -> None:
         try:
-            self._play(step)
+            self._play_in_weather(step)
         except AdapterFault as fault:
             if fault.reason not in DIED or not self._was_bad:
                 raise
@@ -70,7 +70,7 @@ class StormPlayer(Player):
             because = f"after bad weather the engine broke down in {step['do']}: {fault.message}"
             raise RequirementBroken(("PUB-21",), because) from fault
 
-    def _play(self, step: Step) -> None:
+    def _play_in_weather(self, step: Step) -> None:
         weather = self._weather_of(step)
         self.told = ""
         passes = weather.is_calm or step.get("read_only") or not self.engine.supports(*NEEDS.get(step["do"], ()))
@@ -84,7 +84,7 @@ class StormPlayer(Player):
         handle = self._handles[self._writer(step.get("handle", 0))]
         if asked["do"] == "open":
             asked = {"do": "open", "uri": self.graph.uri}
-        before = self._before(handle, asked)
+        before = self._graph_before(handle, asked)
         ending, killed = self._in(weather, lambda: attempt(handle, asked))
         self.endings[ending.kind] += 1
         self.told = f"{weather}{'' if self._was_met else ' (met no request)'}: {ending}"
@@ -92,7 +92,7 @@ class StormPlayer(Player):
         if step["do"] == "open":
             self._do_open(step["number"])
 
-    def _before(self, handle: Handle, step: Step) -> Before:
+    def _graph_before(self, handle: Handle, step: Step) -> Before:
         """The graph before a step, for what the audit must say if the step leaves something to recover."""
         before = Before.of(handle, self.graph.uri, self._env, self.graph.model, step)
         if step["do"] in MAINTENANCE:
