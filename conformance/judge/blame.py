@@ -41,9 +41,11 @@ OPERATIONS: Final[Mapping[str, str]] = {
 # Something that must be refused, by the reason of the model's refusal.
 REFUSALS: Final[Mapping[str, str]] = {
     "branch_exists": "BRA-02",
+    "branch_inside_another": "BRA-16",
     "branch_in_use": "BRA-12",
     "branch_not_found": "BRA-12",
     "commit_not_found": "SNP-04",
+    "duplicate_id": "LOD-06",
     "table_not_found": "LAY-03",
     "internal_branch": "BRA-03",
     "invalid_branch_name": "BRA-02",

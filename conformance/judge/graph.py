@@ -21,6 +21,7 @@ from conformance.judge import blame
 from conformance.judge.broken import RequirementBroken
 from conformance.judge.compare import conflicts_of, first_difference, plan_of
 from conformance.judge.engine import Answer, Engine, Handle
+from conformance.judge.subjects import Subject, subject_of
 from conformance.model import Model, Refusal
 from conformance.model.merge import Commit
 
@@ -84,7 +85,7 @@ class JudgedGraph:
                 "commit": found.commit,
             }
 
-        args = {"mode": mode, "branch": branch, "base": base}
+        args = {"mode": mode, "branch": branch, "base": base, "data": data}
         return self._judge(
             "load", args, lambda: handle.load(data, mode, branch=branch, base=base, actor=actor), meant, branch, actor
         )
@@ -165,7 +166,7 @@ class JudgedGraph:
         try:
             answer = work()
         except EngineError as error:
-            raise self._broken(op, {}, f"{op} was refused: {error}") from error
+            raise RequirementBroken((blame.operation_of(op, {}),), f"{op} was refused: {error}") from error
         self.follow()
         self.compare(op, blame.operation_of(op, {}))
         return answer
@@ -253,31 +254,30 @@ class JudgedGraph:
         branch: str | None = None,
         actor: str | None = None,
     ) -> Answer:
+        subject = subject_of(self.model, op, args)
         try:
             answer = did()
         except EngineError as error:
             _, refusal = _meaning(meant)
             if refusal is None:
-                raise self._broken(op, args, f"{op} was refused, and should be done: {error}") from error
-            self._same_refusal(op, args, error, refusal)
+                because = f"{op} was refused, and should be done: {error}"
+                raise RequirementBroken((subject.when_refused(error.kind),), because) from error
+            self._same_refusal(op, subject, error, refusal)
             self.compare(f"a refused {op}", "PUB-23")
             raise
         # Only now: what an engine does not have, it leaves as it is, and so does the model.
         expected, refusal = _meaning(meant)
         if refusal is not None:
-            requirement = blame.REFUSALS.get(refusal.code, blame.operation_of(op, args))
-            raise RequirementBroken(
-                (requirement,), f"{op} was done, and should be refused as {refusal.kind}: {refusal.message}"
-            )
-        exported = self._same_answer(op, args, answer, expected, branch, actor)
-        self.compare(op, blame.operation_of(op, args), written=branch, exported=exported)
+            because = f"{op} was done, and should be refused as {refusal.kind}: {refusal.message}"
+            raise RequirementBroken((subject.when_done(refusal.code),), because)
+        exported = self._same_answer(op, subject, answer, expected, branch, actor)
+        self.compare(op, subject.otherwise, written=branch, exported=exported)
         return answer
 
-    def _same_refusal(self, op: str, args: Mapping[str, Any], error: EngineError, refusal: Refusal) -> None:
+    def _same_refusal(self, op: str, subject: Subject, error: EngineError, refusal: Refusal) -> None:
         if error.kind not in DEFINITE:
-            requirement = blame.REFUSALS.get(refusal.code, blame.operation_of(op, args))
             because = f"{op} was refused as {error.kind} ({error}), and should be as {refusal.kind}: {refusal.message}"
-            raise RequirementBroken((requirement,), because)
+            raise RequirementBroken((subject.when_done(refusal.code),), because)
         # A request with two faults may be refused for either; which kind it must be, a test says that has only one.
         if refusal.conflicts and conflicts_of(error.details) != (meant := conflicts_of(refusal.conflicts)):
             because = f"the merge reports the conflicts {conflicts_of(error.details)}, and there are {meant}"
@@ -286,7 +286,7 @@ class JudgedGraph:
     def _same_answer(
         self,
         op: str,
-        args: Mapping[str, Any],
+        subject: Subject,
         answer: Answer,
         expected: Answer,
         branch: str | None,
@@ -296,7 +296,7 @@ class JudgedGraph:
         for name, value in expected.items():
             if name != "commit" and answer.get(name) != value:
                 because = f"{op} answered {name} {answer.get(name)!r}, and it is {value!r}"
-                raise self._broken(op, args, because)
+                raise RequirementBroken((subject.otherwise,), because)
         if "commit" not in expected:
             return None
         made, commit = expected["commit"], answer.get("commit")
@@ -319,9 +319,6 @@ class JudgedGraph:
             because = f"the parents of commit {engines['graph_commit_id']} are {recorded}, and should be {parents}"
             raise RequirementBroken(("LIN-09",) if len(parents) > 1 else ("LIN-06",), because)
         self.model.identify(commit, engines["graph_commit_id"], engines["manifest_version"], engines["created_at"])
-
-    def _broken(self, op: str, args: Mapping[str, Any], because: str) -> RequirementBroken:
-        return RequirementBroken((blame.operation_of(op, args),), because)
 
 
 def _meaning(meant: Callable[[], Answer]) -> tuple[Answer, Refusal | None]:

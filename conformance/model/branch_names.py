@@ -28,6 +28,8 @@ def branch_name(name: str) -> str:
         letters = re.fullmatch(r"[\w.-]+", part) and all(each.isalnum() or each in "._-" for each in part)
         if not letters or ".." in part or part.startswith(".") or part.endswith((".", ".lock")):
             raise bad_request("invalid_branch_name", f"{name!r} cannot be the name of a branch")
-    if len(trimmed) > LENGTH_MAX or STORAGE_NAMES & set(parts[1:]):
+    if len(trimmed) > LENGTH_MAX:
         raise bad_request("invalid_branch_name", f"{name!r} cannot be the name of a branch")
+    if STORAGE_NAMES & set(parts[1:]):
+        raise bad_request("branch_inside_another", f"{name!r} would lie in the storage of another branch")
     return trimmed

@@ -21,7 +21,7 @@ from conformance.model.branch_names import branch_name, refuse_internal
 from conformance.model.diff import Change, changes
 from conformance.model.errors import Refusal, bad_request
 from conformance.model.evolution import Plan, evolve, plan_evolution
-from conformance.model.merge import Commit, merge_base, merge_states
+from conformance.model.merge import Commit, fewest_steps, merge_base, merge_states
 from conformance.model.mutation import Mutation, check_shape
 from conformance.model.records import read_records
 from conformance.model.results import Applied, Loaded, Merged, Mutated
@@ -190,7 +190,7 @@ class Model:
         loaded: dict[str, dict[str, Any]] = {owner.table_key: {} for owner, _ in records}
         for owner, row in records:
             if row["id"] in loaded[owner.table_key]:
-                raise bad_request("unique_violation", f"{owner.table_key} {row['id']!r} is given twice")
+                raise bad_request("duplicate_id", f"{owner.table_key} {row['id']!r} is given twice")
             loaded[owner.table_key][str(row["id"])] = row
         before = self.head(branch).state
         after = dict(before)
@@ -216,13 +216,21 @@ class Model:
         commit = self._commit(branch, (head.number,), mutation.tables) if nodes or edges else None
         return Mutated(nodes, edges, commit)
 
+    def met(self, source: str, target: str) -> Commit | None:
+        """Where two branches last met [LIN-13]."""
+        return merge_base(self._known(), self.head(source).number, self.head(target).number)
+
+    def nearest(self, source: str, target: str) -> list[Commit]:
+        """The commits of both branches that the fewest steps lead to, which need not be where they last met."""
+        return fewest_steps(self._known(), self.head(source).number, self.head(target).number)
+
     def merge(self, source: str, target: str) -> Merged:
         """Apply to the target what the source has changed since the two last met [MRG]."""
         refuse_internal(source, target)
         if source == target:
             raise bad_request("same_branch", "a branch cannot be merged into itself")
         theirs, ours = self.head(source), self.head(target)
-        base = merge_base(self._known(), theirs.number, ours.number)
+        base = self.met(source, target)
         if base is None:
             raise bad_request("no_common_ancestor", "the two branches have no commit in common")
         if base.number == theirs.number:

@@ -56,6 +56,24 @@ def merge_base(commits: Mapping[int, Commit], one: int, other: int) -> Commit | 
     return max((commits[number] for number in lowest), key=lambda commit: commit.order, default=None)
 
 
+def fewest_steps(commits: Mapping[int, Commit], one: int, other: int) -> list[Commit]:
+    """The common ancestors that the fewest steps lead to: an engine that counts them takes one for the base."""
+    near, far = _steps(commits, one), _steps(commits, other)
+    steps = {number: near[number] + far[number] for number in near.keys() & far.keys()}
+    return [commits[number] for number in steps if steps[number] == min(steps.values())]
+
+
+def _steps(commits: Mapping[int, Commit], start: int) -> dict[int, int]:
+    """How many steps lead from a commit to each that it descends from, on the shortest way."""
+    found, level, steps = {start: 0}, {start}, 0
+    while level:
+        steps += 1
+        above = {parent for number in level for parent in commits[number].parents if parent in commits}
+        level = above - found.keys()
+        found |= dict.fromkeys(level, steps)
+    return found
+
+
 def merge_states(base: State, source: State, target: State) -> tuple[dict[str, Rows], list[Conflict]]:
     """The target with what the source has changed since the base, and the rows that both have changed [MRG-02]."""
     merged: dict[str, Rows] = {}

@@ -1,0 +1,126 @@
+"""What an operation is a case of: a failure there breaks the requirement that speaks of just that."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from conformance.judge.subjects import subject_of
+from conformance.model import Model
+
+SCHEMA = """
+node Person {
+  name: String @key
+  age: I32?
+  tags: [String]?
+  photo: Blob?
+  born: Date?
+  exists: String?
+}
+node Pair {
+  a: String
+  b: String
+  @key(a, b)
+}
+node Count {
+  number: I64 @key
+}
+"""
+
+
+def person(name: str, **data: Any) -> dict[str, Any]:
+    return {"type": "Person", "data": {"name": name, **data}}
+
+
+def text(*records: dict[str, Any]) -> str:
+    return "\n".join(map(json.dumps, records))
+
+
+@pytest.fixture
+def model() -> Model:
+    made = Model.from_source(SCHEMA)
+    made.load(text(person("ann", tags=["a", "b"], photo="base64:AAEC"), person("bob")), mode="append")
+    made.branch_create("x", "main")
+    return made
+
+
+def merging(model: Model, source: str = "x", target: str = "main") -> Any:
+    return subject_of(model, "merge", {"source": source, "target": target})
+
+
+def test_a_merge_of_a_change_is_nothing_special(model: Model) -> None:
+    model.load(text(person("cat")), mode="append", branch="x")
+
+    assert merging(model).when_refused("internal") == "MRG-12"
+    assert merging(model).when_done("merge_conflicts") == "MRG-02"
+
+
+def test_a_merge_of_what_is_there_already_is_net_zero(model: Model) -> None:
+    model.load(text(person("ann", tags=["a", "b"], photo="base64:AAEC")), mode="merge", branch="x")
+
+    assert merging(model).when_refused("internal") == "MRG-10"
+
+
+@pytest.mark.parametrize("change", [{"tags": ["a, b"]}, {"photo": "base64:AAED"}], ids=["list", "blob"])
+def test_a_change_that_a_careless_text_hides_is_about_values(model: Model, change: dict[str, Any]) -> None:
+    model.load(text(person("ann", **{"tags": ["a", "b"], "photo": "base64:AAEC", **change})), mode="merge", branch="x")
+
+    assert merging(model).when_refused("internal") == "MRG-13"
+    assert merging(model).otherwise == "MRG-13"
+
+
+def test_changes_that_look_the_same_and_are_not_must_conflict_as_values(model: Model) -> None:
+    model.load(text(person("bob", tags=["a", "b"])), mode="merge", branch="x")
+    model.load(text(person("bob", tags=["a, b"])), mode="merge")
+
+    assert merging(model).when_done("merge_conflicts") == "MRG-13"
+
+
+def test_where_steps_and_descent_find_other_bases_the_base_is_to_blame(model: Model) -> None:
+    model.load(text(person("cat")), mode="append", branch="x")
+    model.branch_create("y", "x")
+    model.load(text(person("dan")), mode="append", branch="y")
+    model.merge("y", "main")
+
+    assert merging(model).otherwise == "LIN-13"
+    assert merging(model).when_refused("conflict") == "LIN-13"
+    assert merging(model).when_refused("storage") == "MRG-12"
+
+
+@pytest.mark.parametrize(
+    ("record", "requirement"),
+    [
+        (person("cat"), "LOD-06"),
+        ({"type": "Pair", "data": {"a": "1", "b": "2"}}, "VAL-14"),
+        ({"type": "Count", "data": {"number": 7}}, "LOD-17"),
+        (person("cat", photo="base64:"), "EXP-06"),
+        (person("cat", age="old"), "LOD-06"),
+    ],
+)
+def test_loads_are_told_apart_by_their_keys_and_blobs(model: Model, record: dict[str, Any], requirement: str) -> None:
+    subject = subject_of(model, "load", {"mode": "append", "data": text(record)})
+
+    assert subject.otherwise == requirement
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "requirement"),
+    [("name", "ann", "DEL-02"), ("born", "2024-01-01", "VAL-16"), ("exists", "y", "VAL-16"), ("age", 2**60, "VAL-16")],
+)
+def test_predicates_are_told_apart_by_type_and_name(model: Model, name: str, value: Any, requirement: str) -> None:
+    where = {"not": {"property": name, "op": "eq", "value": value}}
+    subject = subject_of(model, "mutate", {"statements": [{"op": "delete", "type": "Person", "where": where}]})
+
+    assert subject.when_refused("internal") == requirement
+
+
+def test_rules_on_numbers_that_a_double_does_not_tell_apart_must_be_exact(model: Model) -> None:
+    plain, large = (
+        subject_of(model, "load", {"mode": "append", "data": text({"type": "Count", "data": {"number": number}})})
+        for number in (7, 2**53 + 1)
+    )
+
+    assert plain.when_done("ValueConstraintViolation") == "VAL-04"
+    assert large.when_done("ValueConstraintViolation") == "VAL-16"
