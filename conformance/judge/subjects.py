@@ -17,9 +17,11 @@ from conformance.judge.blame import REFUSALS, operation_of
 from conformance.model import Model, Refusal
 from conformance.model.merge import Commit
 from conformance.model.records import read_records
-from conformance.model.schema import Type
+from conformance.model.schema import Type, schema_from_ir
+from conformance.model.schema_text import compile_schema
 from conformance.model.validate import State
 from conformance.model.values import Row, Value, same_row
+from conformance.registry import requirements
 
 # Beyond these a double tells whole numbers no longer apart.
 _EXACT_MAX: Final = 2**53
@@ -51,6 +53,10 @@ class Subject:
     def when_refused(self, kind: str) -> str:
         return self.conflict if kind == "conflict" else self.refused
 
+    def is_open(self, kind: str) -> bool:
+        """Whether it may be refused as it may be done: a known gap of the format."""
+        return requirements()[self.when_refused(kind)].level == "gap"
+
     def when_done(self, code: str) -> str:
         """The requirement that is broken by whoever does what must be refused for that reason."""
         return self.decides.get(code) or REFUSALS.get(code, self.otherwise)
@@ -66,6 +72,8 @@ def subject_of(model: Model, op: str, args: Mapping[str, Any]) -> Subject:
         special = _load(model, str(args.get("data", ""))) or general
     elif op == "mutate":
         special = _mutation(model, args.get("statements", [])) or general
+    elif op == "schema_apply":
+        special = _schema(model, str(args.get("source", ""))) or general
     return Subject(special, special, special, _large_numbers(op, args))
 
 
@@ -119,6 +127,16 @@ def _value_text(value: Value) -> str:
     if value is None or isinstance(value, bytes):
         return ""
     return ", ".join(map(_value_text, value)) if isinstance(value, tuple) else str(value)
+
+
+def _schema(model: Model, source: str) -> str | None:
+    """A type that has a name which another one had before is a known gap [SCH-15]."""
+    try:
+        wanted = schema_from_ir(compile_schema(source)).types.keys()
+    except Refusal:
+        return None
+    ever = {table_key for commit in model.commits() for table_key in commit.schema.types}
+    return "SCH-15" if (wanted - model.schema.types.keys()) & ever else None
 
 
 # -- rows and predicates -------------------------------------------------------------------------------------------

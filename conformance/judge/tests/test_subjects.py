@@ -124,3 +124,15 @@ def test_rules_on_numbers_that_a_double_does_not_tell_apart_must_be_exact(model:
 
     assert plain.when_done("ValueConstraintViolation") == "VAL-04"
     assert large.when_done("ValueConstraintViolation") == "VAL-16"
+
+
+def test_a_type_under_the_name_of_a_dropped_one_is_a_known_gap_and_may_be_refused(model: Model) -> None:
+    model.branch_delete("x")
+    without = SCHEMA.replace("node Count {\n  number: I64 @key\n}\n", "")
+    assert not subject_of(model, "schema_apply", {"source": without}).is_open("internal")
+    model.schema_apply(without)
+
+    again = subject_of(model, "schema_apply", {"source": SCHEMA})
+
+    assert again.when_refused("internal") == "SCH-15"
+    assert again.is_open("internal")
