@@ -28,6 +28,8 @@ class Hello:
     version: str
     internal_schema_version: int
     capabilities: frozenset[str]
+    # Forms of operations that it does not have, or not always, such as `read.at`.
+    lacks: frozenset[str] = frozenset()
 
 
 class Engine:
@@ -38,7 +40,11 @@ class Engine:
         self._opened: list[Handle] = []
         said = adapter.call("hello", {})
         self.hello = Hello(
-            said["name"], said["version"], said["internal_schema_version"], frozenset(said["capabilities"])
+            said["name"],
+            said["version"],
+            said["internal_schema_version"],
+            frozenset(said["capabilities"]),
+            frozenset(said.get("lacks", [])),
         )
 
     @classmethod
@@ -52,6 +58,10 @@ class Engine:
 
     def supports(self, *operations: str) -> bool:
         return self.hello.capabilities >= set(operations)
+
+    def may_lack(self, op: str) -> bool:
+        """Whether the engine has said that it does not have this operation in every form."""
+        return op in {form.partition(".")[0] for form in self.hello.lacks}
 
     def require(self, *operations: str) -> None:
         """Go on only with an engine that offers these; `Unsupported` names what is missing."""

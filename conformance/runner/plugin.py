@@ -225,6 +225,9 @@ class Engines:
     def declares(self, op: str) -> bool:
         return any(engine.supports(op) for engine in self._by_store.values())
 
+    def may_lack(self, op: str) -> bool:
+        return any(engine.may_lack(op) for engine in self._by_store.values())
+
     def tidy(self) -> None:
         """After a test: close what it has opened, and remove what it has written."""
         for name, engine in list(self._by_store.items()):
@@ -432,8 +435,11 @@ def _blamed_on_the_store(item: pytest.Item, call: pytest.CallInfo[None], phase: 
 
 
 def _may_lack(item: pytest.Item, op: str) -> bool:
-    """Whether an engine may say that it has no such operation: not one of the core, and not one that it declared."""
-    if op == "failpoints":
+    """Whether an engine may say that it has no such operation: not one of the core, and not one that it declared.
+
+    Of those, it may lack the forms that it has named.
+    """
+    if op == "failpoints" or item.config.stash[ENGINES].may_lack(op):
         return True
     is_optional = capabilities_of(item.stash[CASE].ids) != ("core",)
     return is_optional and not item.config.stash[ENGINES].declares(op)

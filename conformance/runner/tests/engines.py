@@ -74,6 +74,14 @@ class SaysLess(Sound):
         return answer
 
 
+class SaysWhatItLacks(SaysLess):
+    """Says less, and says so."""
+
+    def ask(self, op: str, args: Mapping[str, Any]) -> Any:
+        answer = super().ask(op, args)
+        return {**answer, "lacks": ["open.read_only", "mutate.where"]} if op == "hello" else answer
+
+
 class HasNoBranches(Sound):
     """Offers nothing that has to do with branches."""
 

@@ -90,6 +90,17 @@ def test_an_engine_that_does_not_do_what_it_declares_fails() -> None:
     assert "or what it said that it has" in done.stdout
 
 
+@pytest.mark.parametrize(("engine", "outcome"), [("SaysLess", "failed"), ("SaysWhatItLacks", "unsupported")])
+def test_a_form_of_an_operation_that_an_engine_lacks_fails_unless_it_says_so(
+    engine: str, outcome: str, tmp_path: Path
+) -> None:
+    chosen = ("--suite", "EXP", "--report", str(tmp_path), "--", "-k", "of_one_branch_and_writes_nothing")
+
+    touchstone("run", "--workers", "1", "--engine", f"{ENGINES}:{engine}", *chosen)
+
+    assert {test["outcome"] for test in report_in(tmp_path)["tests"]} == {outcome}
+
+
 def test_known_failures_are_run_and_a_stale_one_fails_the_run_by_name(tmp_path: Path) -> None:
     known = tmp_path / "known.txt"
     known.write_text("EXP-02 it sorts by chance\n", encoding="utf-8")
