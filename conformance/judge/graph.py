@@ -127,14 +127,16 @@ class JudgedGraph:
     # -- branches and the schema -------------------------------------------------------------------------------------
 
     def branch_create(self, name: str, source: str = MAIN, *, through: Handle | None = None) -> None:
-        handle = through or self.handle
-        args = {"name": name, "source": source}
-        self._judge(
-            "branch_create",
-            args,
-            _nothing(lambda: handle.branch_create(name, source)),
-            _nothing(lambda: self.model.branch_create(name, source)),
-        )
+        handle, made = through or self.handle, []
+
+        def did() -> Answer:
+            handle.branch_create(name, source)
+            made.append(name)
+            return {}
+
+        # A name inside another branch may be refused, or be made and do no harm [BRA-16]: the engine decides.
+        meant = _nothing(lambda: self.model.branch_create(name, source, anywhere=bool(made)))
+        self._judge("branch_create", {"name": name, "source": source}, did, meant)
 
     def branch_delete(self, name: str, *, through: Handle | None = None) -> None:
         handle = through or self.handle

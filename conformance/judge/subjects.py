@@ -49,8 +49,12 @@ class Subject:
     conflict: str
     otherwise: str
     decides: Mapping[str, str]
+    # What it stands for when the store is said to have failed, which a sound graph gives no cause for.
+    broke_down: str | None = None
 
     def when_refused(self, kind: str) -> str:
+        if kind == "storage" and self.broke_down is not None:
+            return self.broke_down
         return self.conflict if kind == "conflict" else self.refused
 
     def is_open(self, kind: str) -> bool:
@@ -74,7 +78,9 @@ def subject_of(model: Model, op: str, args: Mapping[str, Any]) -> Subject:
         special = _mutation(model, args.get("statements", [])) or general
     elif op == "schema_apply":
         special = _schema(model, str(args.get("source", ""))) or general
-    return Subject(special, special, special, _large_numbers(op, args))
+    is_branch_of_branch = model.source(str(args.get("branch", "main"))) not in (None, "main")
+    broke_down = "BRA-17" if is_branch_of_branch else None
+    return Subject(special, special, special, _large_numbers(op, args), broke_down)
 
 
 # -- merges --------------------------------------------------------------------------------------------------------

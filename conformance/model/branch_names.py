@@ -19,8 +19,8 @@ def refuse_internal(*names: str) -> None:
             raise bad_request("internal_branch", f"{name!r} is nobody's to use")
 
 
-def branch_name(name: str) -> str:
-    """A name that a branch can have, trimmed."""
+def branch_name(name: str, *, anywhere: bool = False) -> str:
+    """A name that a branch can have, trimmed; `anywhere`, also one that would lie in the storage of another."""
     trimmed = name.strip()
     refuse_internal(trimmed)
     parts = trimmed.split("/")
@@ -30,6 +30,6 @@ def branch_name(name: str) -> str:
             raise bad_request("invalid_branch_name", f"{name!r} cannot be the name of a branch")
     if len(trimmed) > LENGTH_MAX:
         raise bad_request("invalid_branch_name", f"{name!r} cannot be the name of a branch")
-    if STORAGE_NAMES & set(parts[1:]):
+    if STORAGE_NAMES & set(parts[1:]) and not anywhere:
         raise bad_request("branch_inside_another", f"{name!r} would lie in the storage of another branch")
     return trimmed

@@ -84,6 +84,10 @@ class Model:
     def head(self, branch: str = MAIN) -> Commit:
         return self._commits[self._branch(branch).history[-1]]
 
+    def source(self, branch: str) -> str | None:
+        """The branch that a branch was made from; none for main, and for what is no branch."""
+        return self._branches[branch].source if branch in self._branches else None
+
     def commits(self, branch: str = MAIN) -> list[Commit]:
         """The lineage of a branch, oldest first [LIN-10]."""
         return [self._commits[number] for number in self._branch(branch).history]
@@ -268,9 +272,9 @@ class Model:
     def branch_list(self) -> list[str]:
         return sorted(self._branches)
 
-    def branch_create(self, name: str, source: str = MAIN) -> None:
-        """A branch at the head of another [BRA-01]."""
-        branch = branch_name(name)
+    def branch_create(self, name: str, source: str = MAIN, *, anywhere: bool = False) -> None:
+        """A branch at the head of another [BRA-01]; `anywhere`, also in the storage of another one [BRA-16]."""
+        branch = branch_name(name, anywhere=anywhere)
         refuse_internal(source)
         if branch in self._branches:
             raise Refusal("conflict", "branch_exists", f"there is a branch {branch!r} already")

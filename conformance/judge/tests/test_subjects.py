@@ -136,3 +136,15 @@ def test_a_type_under_the_name_of_a_dropped_one_is_a_known_gap_and_may_be_refuse
 
     assert again.when_refused("internal") == "SCH-15"
     assert again.is_open("internal")
+
+
+def test_a_store_that_fails_under_a_write_to_a_branch_of_a_branch_is_about_such_branches(model: Model) -> None:
+    model.branch_create("y", "x")
+
+    written = {
+        branch: subject_of(model, "load", {"mode": "merge", "branch": branch, "data": ""}) for branch in ("x", "y")
+    }
+
+    assert written["x"].when_refused("storage") == "LOD-08"
+    assert written["y"].when_refused("storage") == "BRA-17"
+    assert written["y"].when_refused("bad_request") == "LOD-08"
