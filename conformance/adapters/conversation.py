@@ -95,7 +95,8 @@ class Conversation:
         try:
             protocol.check_answer(request, answer)
         except protocol.ProtocolViolation as error:
-            self._break(*_misfit(error, answer, where, request["seq"]), request)
+            misfit = shortened(self._scrubber.text(str(error)), 600)
+            self._break(*_misfit(misfit, answer, where, request["seq"]), request)
         return answer
 
     def _parsed(self, line: bytes, where: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +107,7 @@ class Conversation:
         try:
             answer = json.loads(text, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
-            said = f"it says {shortened(text, 120)!r}" if text.strip() else "it is an empty line"
+            said = f"it says {shortened(self._scrubber.text(text), 120)!r}" if text.strip() else "it is an empty line"
             self._break("not_json", f"{where} is not JSON: {error}; {said}; {STDOUT_HINT}", request)
         if "\\ud" in text.lower() and not _has_bytes(answer):
             self._break("not_utf8", f"{where} escapes one half of a surrogate pair, which is no character", request)
@@ -131,12 +132,12 @@ class Conversation:
         return shown
 
 
-def _misfit(error: protocol.ProtocolViolation, answer: dict[str, Any], where: str, seq: int) -> tuple[FaultReason, str]:
+def _misfit(misfit: str, answer: dict[str, Any], where: str, seq: int) -> tuple[FaultReason, str]:
     said = answer.get("seq")
     if {"ok", "error", "unsupported"} & answer.keys() and (said is None or isinstance(said, int)) and said != seq:
         meaning = "it could read no seq in the request" if said is None else "answers come in the order of the requests"
         return "wrong_seq", f"{where} says seq {json.dumps(said)} where {seq} was asked: {meaning}"
-    return "not_an_answer", f"{where} is not in the protocol: {shortened(str(error), 600)}"
+    return "not_an_answer", f"{where} is not in the protocol: {misfit}"
 
 
 def _line(request: dict[str, Any]) -> bytes:

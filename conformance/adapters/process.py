@@ -50,6 +50,7 @@ class ProcessTransport:
         self._stdin, self._stdout, self._stderr = (
             _pipe(each) for each in (self._process.stdin, self._process.stdout, self._process.stderr)
         )
+        self._scrubber = scrubber
         self._tail = Tail(scrubber, STDERR_BYTES_MAX)
         self._received = bytearray()
         self._answered = 0
@@ -99,7 +100,8 @@ class ProcessTransport:
     def _refuse_what_was_not_asked_for(self) -> None:
         self._read_what_is_there()
         if self._received:
-            said = shortened(self._received[:500].decode("utf-8", "replace"), 120)
+            # What is cut first may end within a secret, and that would not be known for one any more.
+            said = shortened(self._scrubber.data(bytes(self._received)).decode("utf-8", "replace"), 120)
             message = f"{self._when()} the driver wrote to stdout without being asked: {said!r}; "
             raise TransportFailure("spoke_unasked", message + "one request gets one line, and logs go to stderr")
         if self._exited or not self._watches(self._stdout):

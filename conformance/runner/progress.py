@@ -16,8 +16,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from conformance.runner.plugin import group_of_file, short_name
 from conformance.runner.records import PROPERTY, Phase, TestRecord
+from conformance.runner.redaction import words_without_secrets
 
 FAULTS_MAX = 3
+_SAID_MAX = 500
 _COLOURS = {
     "passed": "green",
     "failed": "red",
@@ -73,15 +75,16 @@ class Progression:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self.collect_errors.append(str(report.longrepr))
+            self.collect_errors.append(words_without_secrets(str(report.longrepr)))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         name = short_name(report.nodeid)
         record = self.records.setdefault(name, TestRecord(name))
         record.seconds += report.duration
         if report.failed and not any(key == PROPERTY for key, _ in report.user_properties):
-            # A worker that died has no say in it: neither has the engine.
-            self._fault(name, f"the test process broke down: {report.longreprtext.strip()[-500:]}", "")
+            # A worker that died has no say in it: neither has the engine. What is cut first may begin in a secret.
+            said = words_without_secrets(report.longreprtext.strip())
+            self._fault(name, f"the test process broke down: {said[-_SAID_MAX:]}", "")
         for key, text in report.user_properties:
             if key == PROPERTY:
                 phase = Phase.from_text(str(text))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from conformance.runner.redaction import words_without_secrets
 from conformance.sequences.story import line_of
 from failpoints.histories.record import BROKE_DOWN, KILLED, Commit, Done, History
 from failpoints.histories.steps import Row
@@ -122,11 +123,13 @@ def _answer_of(done: Done) -> str:
     if outcome.verdict == "passed over":
         return "nothing: it was passed over"
     said = outcome.answer
+    # Before it is cut: a half of a secret is not known for one any more.
+    message = words_without_secrets(str(said.get("message", "")))
     if said.get("kind") == KILLED:
         return "nothing: its process was killed"
     if said.get("kind") == BROKE_DOWN:
-        return _cut(f"nothing: its process broke down: {said.get('message', '')}")
-    return _cut(f"{said.get('kind')}/{said.get('code')}: {said.get('message', '')}") + after
+        return _cut(f"nothing: its process broke down: {message}")
+    return _cut(f"{said.get('kind')}/{said.get('code')}: {message}") + after
 
 
 def _cut(text: str) -> str:

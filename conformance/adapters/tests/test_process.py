@@ -194,6 +194,35 @@ def test_credentials_reach_no_error(connected: Connect) -> None:
     assert not any(secret in f"{fault} {fault.args}" for secret in SECRETS.values())
 
 
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("f'signed with {token}'", "not_json"),
+        (
+            "json.dumps({'seq': 1, 'error': {'kind': token, 'code': 'c', 'message': 'm', 'details': {}}})",
+            "not_an_answer",
+        ),
+        ("""json.dumps({'seq': 1, 'unsupported': 'no'}) + f'\\nsigned with {token}'""", "spoke_unasked"),
+    ],
+)
+def test_no_part_of_a_token_reaches_an_error_that_is_cut(connected: Connect, said: str, reason: str) -> None:
+    token = "a-token-that-nobody-may-see/" * 40
+    text = f"""import json, os, sys
+token = os.environ["AWS_SESSION_TOKEN"]
+sys.stdin.readline()
+os.write(1, ({said} + "\\n").encode())
+sys.stdin.readline()"""
+    adapter = connected(program(text), env={"AWS_SESSION_TOKEN": token})
+    if reason == "spoke_unasked":
+        with pytest.raises(Unsupported):
+            adapter.call("hello", {})
+
+    fault = fault_of(adapter, "hello")
+
+    assert fault.reason == reason and "***" in fault.message
+    assert "a-token" not in f"{fault} {fault.args}"
+
+
 def test_a_driver_sees_one_store_and_the_failpoints_that_it_is_given(
     connected: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

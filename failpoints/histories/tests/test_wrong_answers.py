@@ -26,6 +26,14 @@ def test_who_was_not_killed_is_told_what_became_of_it(somebody_was_killed: bool)
     contradiction(made.history(), made.look, "PUB-21")
 
 
+def test_words_of_an_engine_that_are_cut_show_no_part_of_a_password() -> None:
+    made = Made()
+    message = f"cannot reach https://somebody:{'hush' * 100}@store.example.org"
+    made.record("p00-000", insert("bob"), "unknown", {"kind": "internal", "code": "panic", "message": message})
+    found = contradiction(made.history(), made.look, "PUB-21")
+    assert [line.answered for line in found.slice] == ["internal/panic: cannot reach https://…@store.example.org"]
+
+
 def test_when_all_is_over_a_write_has_to_work() -> None:
     made = Made()
     made.record("last-000", insert("bob"), "refused", CONFLICT, process=ALONE)
