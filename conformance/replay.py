@@ -47,9 +47,11 @@ def replay(
         )
     if trace["kind"] == "example":
         return _run_the_test(trace, engine=engine, store=store, timeout_seconds=timeout_seconds, console=console)
+    from failpoints.workshop import SweepBroken, blaming
+
     without_aws_variables()
     try:
-        with running(store) as place, ExitStack() as stack:
+        with running(store) as place, blaming(place), ExitStack() as stack:
 
             def connected(spec: str) -> Engine:
                 made = Engine.connect(spec, env=place.env, timeout_seconds=timeout_seconds)
@@ -62,7 +64,7 @@ def replay(
     except StoreUnavailable as reason:
         console.print(f"[bold cyan]skipped[/]: {escape(str(reason))}", highlight=False)
         return NOTHING_TESTED
-    except (AdapterFault, Unsupported, EngineError) as fault:
+    except (AdapterFault, Unsupported, EngineError, SweepBroken) as fault:
         console.print(f"[bold red]could not run[/]: {escape(str(fault))}", highlight=False)
         return COULD_NOT_RUN
     except RequirementBroken as broken:
@@ -103,10 +105,7 @@ def _replay_fault(
 def _play(player: Player, trace: Mapping[str, Any], console: Console) -> int:
     for number, step in enumerate(trace["steps"], 1):
         console.print(f"{number:>3}. {escape(line_of(step))}", highlight=False, soft_wrap=True)
-        try:
-            player.play(step)
-        except RequirementBroken as broken:
-            return _broke(broken, console)
+        player.play(step)
     console.print(f"[bold green]holds[/]: {len(trace['steps'])} steps, and nothing was broken", highlight=False)
     return CONFORMS
 

@@ -6,8 +6,7 @@ adapter could not run, or the store broke down.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -16,12 +15,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from conformance.adapters import AdapterFault, EngineError, InvalidEngineSpec, Unsupported, parse
+from conformance.adapters import InvalidEngineSpec, parse
 from conformance.consoles import make_console, usage
 from conformance.runner.verdict import CONFORMS, FAILS
 from failpoints.command_ends import EngineOption, in_words
-from fixtures.forge import ForgeError
-from fixtures.stores.catalog import STORES, Store, kind_of, running
+from fixtures.stores.catalog import STORES, kind_of, running
 
 if TYPE_CHECKING:
     from cost_budgets.benching import BenchRun
@@ -40,6 +38,7 @@ def bench_command(
     """Time operations as ratios to bare pylance in the same run."""
     from conformance.runner.session import without_aws_variables
     from cost_budgets.benching import bench, elsewhere, read_history, save, usual
+    from failpoints.workshop import blaming
 
     console = make_console()
     with in_words(console) as ended:
@@ -50,7 +49,7 @@ def bench_command(
         except (InvalidEngineSpec, ValueError, OSError) as error:
             raise usage(str(error)) from None
         without_aws_variables()
-        with running(store) as place, _blaming(place):
+        with running(store) as place, blaming(place):
             run = bench(engine, place, rounds=rounds)
     if ended.early:
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -67,21 +66,6 @@ def bench_command(
         # The next run is to be held against what was fast, and not against this.
         console.print(f"{run.engine} on {run.store}, {rounds} rounds; not added to {history}", highlight=False)
     raise typer.Exit(code)
-
-
-@contextmanager
-def _blaming(store: Store) -> Iterator[None]:
-    """Bare Lance says in many ways that a store is gone: whatever ends a measurement, the store is asked directly."""
-    from failpoints.workshop import SweepBroken
-
-    try:
-        yield
-    except (AdapterFault, EngineError, Unsupported, ForgeError, OSError, ValueError, RuntimeError) as error:
-        silence = store.silence()
-        if silence is None:
-            raise
-        message = f"the store '{store.name}' broke down: {silence}. This says nothing about the engine"
-        raise SweepBroken(message) from error
 
 
 def _compared(console: Console, run: BenchRun, then: BenchRun | None, other: Sequence[str]) -> int:

@@ -19,7 +19,7 @@ from cost_budgets.counters import Tally
 from cost_budgets.operations import GROUNDS, OPERATIONS, Ground, Operation
 from cost_budgets.places import GrowingGraph, WorksLate
 from failpoints.gate import GateError
-from failpoints.workshop import Bench, SweepBroken, bench_at, lacking
+from failpoints.workshop import Bench, SweepBroken, bench_at, blaming, lacking
 from fixtures.forge import ForgeError
 from fixtures.stores.catalog import Store
 
@@ -117,7 +117,7 @@ def measure(
                 found.unsupported[f"{operation.name} {_WHERE[ground]}"] = f"the engine does not declare {lacked[0]}"
             continue
         if of_ground:
-            with _blaming(store, ground):
+            with blaming(store), _named(ground):
                 try:
                     found.take(_measured_on(bench, store, profile, ground, of_ground, told, patient=patient))
                 except WorksLate:
@@ -149,16 +149,12 @@ _BROKEN: Final = (
 
 
 @contextmanager
-def _blaming(store: Store, ground: Ground) -> Iterator[None]:
-    """What ends a measurement: the store, if it does not answer, and else whoever was measured."""
+def _named(ground: Ground) -> Iterator[None]:
+    """What ends a measurement, with the graph on which it was made."""
     try:
         yield
     except _BROKEN as error:
-        silence = store.silence()
-        if silence is None:
-            raise SweepBroken(f"the {ground} graph: {error}") from error
-        message = f"the store '{store.name}' broke down: {silence}. This says nothing about the engine"
-        raise SweepBroken(message) from error
+        raise SweepBroken(f"the {ground} graph: {error}") from error
 
 
 def _measured_on(

@@ -8,14 +8,14 @@ import pytest
 
 from conformance.adapters.hosting import as_process
 from failpoints.nursery import nursery
-from fixtures.stores.catalog import Store
+from fixtures.stores.catalog import S3, Store
 from fixtures.stores.moto import MotoStore
 
 
 @pytest.fixture
 def place(moto_store: MotoStore) -> Store:
     """The S3 server of the session, as a store in which a test has graphs of its own."""
-    return Store("moto", moto_store.env, moto_store.fresh_root, lambda uri: None)
+    return Store("moto", moto_store.env, moto_store.fresh_root, lambda uri: None, frozenset({S3}))
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from conformance.adapters import Unsupported
 from failpoints.command_ends import Refusals, in_words, progress_line, say_rate, verdict_of
 from failpoints.matrix import SUBJECTS, Crew, SpotResult, Subject, matrix, subjects_called, sweep
 from failpoints.nursery import quickened
-from failpoints.workshop import Refused
+from failpoints.workshop import Refused, blaming, vouched
 from failpoints.writers import GROUPS
 from fixtures.stores.catalog import running
 
@@ -39,6 +39,7 @@ def sweep_named(console: Console, engine: str, store: str, subjects: Sequence[Su
         in_words(console) as ended,
         progress_line(console, "spots") as advance,
         running(store) as place,
+        blaming(place),
         quickened(engine) as process,
     ):
         try:
@@ -46,7 +47,7 @@ def sweep_named(console: Console, engine: str, store: str, subjects: Sequence[Su
                 for subject in subjects:
                     if not crew.can_try(subject):
                         refused.add(Refused(subject.name, f"it needs {', '.join(subject.needs)}", unsupported=True))
-                for result in sweep(crew, subjects=subjects):
+                for result in vouched(place, sweep(crew, subjects=subjects)):
                     found.append(result)
                     advance(result.wrong is not None)
                     _show(result, console)

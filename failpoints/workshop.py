@@ -4,6 +4,10 @@
 
 Sweeps are many small trials that do not depend on each other. `swept_in_processes` divides them among processes and
 hands the results out as they come. A process that breaks down ends the sweep: what it had not tried would be missing.
+
+An engine whose store is gone does much that looks wrong. So whatever ends the work on a store, and whatever speaks
+against an engine, is followed by a question to the store itself (`blaming`, `vouched`): one that is not there is to
+blame.
 """
 
 from __future__ import annotations
@@ -13,25 +17,36 @@ import queue
 import signal
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from multiprocessing.context import SpawnProcess
 from multiprocessing.queues import Queue
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from conformance.adapters import AdapterFault, EngineError, Unsupported
 from conformance.runner.session import without_aws_variables
 from failpoints.drivers import Drivers
-from failpoints.gate import Gate
+from failpoints.gate import Gate, GateError
 from failpoints.nursery import quickened
+from fixtures.forge import ForgeError
 from fixtures.stores.catalog import OWN_SERVER, Store, StoreUnavailable, kind_of, running
 
 _ENDPOINT: Final = "AWS_ENDPOINT_URL_S3"
 _LOOK_SECONDS: Final = 1.0
 _END_SECONDS: Final = 20.0
 
+
+class Found(Protocol):
+    """What a trial has found."""
+
+    @property
+    def accuses(self) -> bool:
+        """Whether it says anything against the engine, if only that something could not be tried on it."""
+        ...
+
+
 Task = TypeVar("Task")
-Result = TypeVar("Result")
+Result = TypeVar("Result", bound=Found)
 
 
 class UnfitStore(ValueError):
@@ -40,6 +55,13 @@ class UnfitStore(ValueError):
 
 class SweepBroken(Exception):
     """A sweep that could not go on: the engine's adapter broke down, or a process of the sweep did."""
+
+
+class StoreBrokeDown(SweepBroken):
+    """The store is gone, and with it whatever was found since."""
+
+    def __init__(self, name: str, silence: str) -> None:
+        super().__init__(f"the store '{name}' broke down: {silence}. This says nothing about the engine")
 
 
 @dataclass(frozen=True)
@@ -62,6 +84,41 @@ class Refused:
     name: str
     reason: str
     unsupported: bool
+
+    @property
+    def accuses(self) -> bool:
+        return True
+
+
+def ask(store: Store) -> None:
+    """Ask the store itself whether it is there; `StoreBrokeDown` if it is not."""
+    silence = store.silence()
+    if silence is not None:
+        raise StoreBrokeDown(store.name, silence)
+
+
+@contextmanager
+def blaming(store: Store) -> Iterator[None]:
+    """What ends the block: the store, if it is gone, and else whatever it was. There are many ways to say that a store
+    does not answer, so that none of them is looked at."""
+    try:
+        yield
+    except StoreBrokeDown:
+        raise
+    except Exception as error:
+        silence = store.silence()
+        if silence is None:
+            raise
+        raise StoreBrokeDown(store.name, silence) from error
+
+
+def vouched(store: Store, results: Generator[Result, None, None]) -> Generator[Result, None, None]:
+    """Results as they come; what speaks against the engine only while the store is there."""
+    with closing(results):
+        for result in results:
+            if result.accuses:
+                ask(store)
+            yield result
 
 
 def check_store(name: str) -> None:
@@ -87,10 +144,11 @@ def workshop(
     timeout_seconds: float = 120.0,
     page_keys: int | None = None,
 ) -> Iterator[tuple[Bench, Store]]:
-    """A store, a gate and drivers, until the block ends."""
+    """A store, a gate and drivers, until the block ends; if the store ends it, `StoreBrokeDown`."""
     check_store(store)
     with (
         running(store, page_keys=page_keys) as place,
+        blaming(place),
         bench_at(place, engine, peer=peer, timeout_seconds=timeout_seconds) as bench,
     ):
         yield bench, place
@@ -122,7 +180,7 @@ def lacking(bench: Bench, needs: Sequence[str]) -> list[str]:
 
 
 def swept_in_processes(
-    run: Callable[[Bench, Store, Task], Iterator[Result]],
+    run: Callable[[Bench, Store, Task], Generator[Result, None, None]],
     tasks: Sequence[Task],
     *,
     engine: str,
@@ -136,7 +194,7 @@ def swept_in_processes(
     if jobs <= 1:
         with workshop(engine, store, peer=peer, timeout_seconds=timeout_seconds) as (bench, place):
             for task in tasks:
-                yield from run(bench, place, task)
+                yield from vouched(place, run(bench, place, task))
         return
     context = multiprocessing.get_context("spawn")
     waiting, results = context.Queue(), context.Queue()
@@ -198,7 +256,7 @@ def _leave(*_: object) -> None:
 
 
 def _work(
-    run: Callable[[Bench, Store, Any], Iterator[Any]],
+    run: Callable[[Bench, Store, Any], Generator[Any, None, None]],
     waiting: Queue[Any],
     results: Queue[Any],
     engine: str,
@@ -213,13 +271,13 @@ def _work(
     try:
         with workshop(engine, store, peer=peer, timeout_seconds=timeout_seconds) as (bench, place):
             while (task := waiting.get()) is not None:
-                for result in run(bench, place, task):
+                for result in vouched(place, run(bench, place, task)):
                     results.put(("result", result))
         results.put(("done", None))
     except SystemExit:
         results.cancel_join_thread()  # Nobody listens any more.
         raise
-    except (AdapterFault, EngineError, Unsupported, StoreUnavailable) as fault:
+    except (AdapterFault, EngineError, Unsupported, StoreUnavailable, SweepBroken, ForgeError, GateError) as fault:
         results.put(("broken", str(fault)))
     except Exception:
         results.put(("broken", traceback.format_exc()))

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -254,13 +255,19 @@ def ask_to_attach(words: str) -> None:
 @pytest.fixture(scope="session")
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     """Where the graphs of this test are; the name is part of the test's."""
-    started = request.config.stash[RUNNING]
-    with store_running(request.param) as running:
+    started, stopped = request.config.stash[RUNNING], request.config.stash[STOPPED]
+    with ExitStack() as stack:
+        try:
+            running = stack.enter_context(store_running(request.param))
+        except Exception as error:
+            # Every test that is to run there hears of it, and to none of them it is the engine's doing.
+            stopped[request.param] = f"it could not be started ({type(error).__name__}: {error})"
+            raise
         started[running.name] = running
         yield running
         # The last test is told from its store's end only here: both come before what the test left is reported.
         del started[running.name]
-        request.config.stash[STOPPED][running.name] = running.silence()
+        stopped[running.name] = running.silence()
 
 
 @pytest.fixture

@@ -56,6 +56,10 @@ class CellResult:
     seconds: float = 0.0
 
     @property
+    def accuses(self) -> bool:
+        return self.wrong is not None
+
+    @property
     def direction(self) -> str:
         """Where recovery went: forward, back, or nowhere because there was nothing to do."""
         if "RolledForward" in self.kinds:

@@ -339,7 +339,7 @@ def tasks_of(writers: Sequence[Writer], options: SweepOptions, jobs: int) -> lis
     ]
 
 
-def run_task(bench: Bench, store: Store, task: Task) -> Iterator[CellResult | Refused]:
+def run_task(bench: Bench, store: Store, task: Task) -> Generator[CellResult | Refused, None, None]:
     """A task, in whatever process."""
     shapes: set[Shape] = set()
     for name in task.writers:

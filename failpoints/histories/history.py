@@ -26,6 +26,8 @@ from failpoints.histories.record import MAIN, Done, History
 from failpoints.histories.run import CannotOpen, Place, ask, new_clock, race
 from failpoints.histories.telling import Contradiction, Line, Look
 from failpoints.nursery import quickened
+from failpoints.workshop import ask as ask_store
+from failpoints.workshop import blaming
 from fixtures.stores.catalog import Store
 
 KIND: Final = "history"
@@ -74,7 +76,8 @@ def run_history(
 
     Raises what says nothing about the engine's verdict: `AdapterFault` where a driver does not start, answers nonsense
     or breaks down before anybody else is there, `EngineError` where it cannot even make the graph, `PlanError` for what
-    cannot be asked. One that dies or falls silent while others write, or after that, has broken PUB-21.
+    cannot be asked, `StoreBrokeDown` where the store is gone. An engine that dies or falls silent while others write,
+    or after that, has broken PUB-21.
     """
     plan = make_plan(processes=processes, writes=writes, seed=seed, profile=profile, kill_every=kill_every)
     return run_plan(engine, store, plan, reopen=reopen, console=console, timeout=timeout)
@@ -104,9 +107,12 @@ def run_plan(
     timeout: float = TIMEOUT_SECONDS,
 ) -> HistoryResult:
     """Run a plan that was made before."""
-    with quickened(engine) as process:
+    with blaming(store), quickened(engine) as process:
         place = Place(process, store.fresh_root(), store.env, timeout)
-        return _run_at(place, engine, store, plan, reopen=reopen, console=console)
+        result = _run_at(place, engine, store, plan, reopen=reopen, console=console)
+        if not result.holds:
+            ask_store(store)
+        return result
 
 
 def _run_at(

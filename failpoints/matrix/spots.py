@@ -48,6 +48,10 @@ class SpotResult:
     wrong: tuple[tuple[str, ...], str] | None = None
 
     @property
+    def accuses(self) -> bool:
+        return self.wrong is not None
+
+    @property
     def word(self) -> str:
         """The one word that the matrix shows."""
         if self.wrong is not None:

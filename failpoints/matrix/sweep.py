@@ -10,7 +10,7 @@ at a name that is best effort shows nowhere, so nobody could tell it from one th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from failpoints.matrix.crew import Crew
@@ -43,7 +43,7 @@ def sweep(
     subjects: Sequence[Subject] = tuple(SUBJECTS.values()),
     names: Iterable[str] = NAMES,
     actions: Sequence[Action] = ACTIONS,
-) -> Iterator[SpotResult]:
+) -> Generator[SpotResult, None, None]:
     """Try the whole matrix, or the part of it that is asked for. Subjects that the engine cannot do are left out.
 
     Every name is tried with `kill`, also where that is not asked for, and "not reached" is a result.

@@ -96,6 +96,10 @@ class ScheduleResult:
     seconds: float
     trace: Mapping[str, Any] | None = field(default=None, repr=False)
 
+    @property
+    def accuses(self) -> bool:
+        return self.verdict != "ok"
+
 
 # -- running -----------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ before any is held twice, and writes before reads.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -96,7 +96,7 @@ def distinct(holds: Sequence[Hold], requests: Sequence[Exchange], *, nothing_goe
     ]
 
 
-def run_unit(bench: Bench, store: Store, unit: Unit) -> Iterator[ScheduleResult | Refused]:
+def run_unit(bench: Bench, store: Store, unit: Unit) -> Generator[ScheduleResult | Refused, None, None]:
     """The schedules of one unit."""
     try:
         missing = lacking(bench, unit.pair.needs)

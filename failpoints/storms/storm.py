@@ -14,7 +14,7 @@ from conformance.sequences.player import Player, Step
 from conformance.sequences.shrinking import Failure, shrink
 from conformance.sequences.vocabulary import BASE
 from failpoints.storms.player import StormPlayer
-from failpoints.workshop import Bench
+from failpoints.workshop import Bench, ask
 from fixtures.stores.catalog import Store
 
 # A storm is told in several graphs: one that grows for ever is slow, and starts only once.
@@ -61,7 +61,10 @@ def run_storm(
     played: Played = lambda step, told: None,
     replays: int = REPLAYS_TO_SHRINK,
 ) -> StormResult:
-    """Play so many operations from a seed, each graph for a while, until they are done or something is wrong."""
+    """Play so many operations from a seed, each graph for a while, until they are done or something is wrong.
+
+    What looks wrong and is the store's end is `StoreBrokeDown`.
+    """
     result = StormResult(seed)
     while result.operations < operations and result.failure is None:
         steps = min(STEPS_PER_GRAPH, operations - result.operations)
@@ -92,12 +95,16 @@ def _one_graph(bench: Bench, store: Store, result: StormResult, steps: int, play
     if told.failure is not None and not isinstance(told.failure, RequirementBroken):
         raise told.failure
     if told.failure is not None:
+        ask(store)
         failed = Failure(tuple(told.steps), told.failure.ids, told.failure.because)
         result.failure = _shortest(bench, store, failed, replays)
 
 
 def _shortest(bench: Bench, store: Store, failed: Failure, replays: int) -> Failure:
-    """The fewest steps that still fail so; all of them where that cannot be found out."""
+    """The fewest steps that still fail so; all of them where that cannot be found out.
+
+    The store was there when they failed. If it is gone before they are shortened, what fails is no longer the engine.
+    """
     players: list[StormPlayer] = []
 
     def start() -> Player:
@@ -107,8 +114,13 @@ def _shortest(bench: Bench, store: Store, failed: Failure, replays: int) -> Fail
         return players[0]
 
     try:
-        return shrink(start, failed, replays=replays)
+        shortest = shrink(start, failed, replays=replays)
+        return shortest if store.silence() is None else failed
     except (AdapterFault, EngineError, Unsupported):
+        return failed
+    except Exception:
+        if store.silence() is None:
+            raise
         return failed
     finally:
         for player in players:

@@ -246,7 +246,7 @@ def test_named_failpoints_have_a_line_each_and_the_exit_codes_of_a_sweep(
     monkeypatch: pytest.MonkeyPatch, results: list[SpotResult], code: int, words: str
 ) -> None:
     monkeypatch.setattr(named, "Crew", Idle)
-    monkeypatch.setattr(named, "sweep", lambda crew, subjects: iter(results))
+    monkeypatch.setattr(named, "sweep", lambda crew, subjects: (each for each in results))
 
     done = touchstone("sweep", "--failpoints", "--store", "local", "--writer", "mutate")
 

@@ -113,11 +113,21 @@ class EndsItsStore(Sound):
 
     def ask(self, op: str, args: Mapping[str, Any]) -> Any:
         if op == "mutate":
-            for pid in _children_that_run("moto_process.py"):
-                os.kill(pid, signal.SIGKILL)
-                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            end_stores()
             raise EngineError("internal", "internal", "the store is gone", {})
         return super().ask(op, args)
+
+
+def end_stores() -> None:
+    """End every S3 server that this process has started."""
+    for pid in _children_that_run("moto_process.py"):
+        end_store(pid)
+
+
+def end_store(pid: int) -> None:
+    """Kill a server that this process has started, and wait until nobody listens there any more."""
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
 def _children_that_run(program: str) -> list[int]:

@@ -83,6 +83,51 @@ def test_a_store_that_dies_is_blamed_and_never_the_engine(workers: str, tmp_path
     assert any(test["outcome"] == "failed" for test in report["tests"] if test["store"] == "local"), "it goes on there"
 
 
+def ending_stores(option: str, place: str) -> tuple[str, ...]:
+    return ("--workers", "1", "--", "-p", "conformance.runner.tests.ends_stores", option, place)
+
+
+@pytest.mark.s3
+def test_a_store_that_dies_under_a_test_of_faults_is_blamed_and_never_the_engine(tmp_path: Path) -> None:
+    done = touchstone(
+        "run", "--store", "moto", "--suite", "faults", "--report", str(tmp_path),
+        *ending_stores("--end-stores-at", "failpoints.cuts.sweep.judged"), "-k", "writer_that_is_killed and insert",
+    )  # fmt: skip
+
+    report = report_in(tmp_path)
+    assert (done.returncode, report["verdict"]) == (3, "could_not_run"), done.stdout + done.stderr
+    assert "the store 'moto' broke down: it does not answer" in report["because"]
+    assert {test["outcome"] for test in report["tests"]} == {"store_fault"}
+    assert all(test["trace"] is None for test in report["tests"])
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize(
+    ("option", "place", "words"),
+    [
+        (
+            "--end-stores-at",
+            "fixtures.stores.moto.MotoStore.create_bucket",
+            "moto's server listens, and makes no bucket",
+        ),
+        ("--start-nothing-at", "fixtures.stores.catalog.Store.prove", "it could not be started (MemoryError"),
+    ],
+)
+def test_a_store_that_does_not_come_up_for_the_tests_is_blamed_and_never_the_engine(
+    option: str, place: str, words: str, tmp_path: Path
+) -> None:
+    done = touchstone(
+        "run", "--store", "moto", "--suite", "MUT", "--profile", "quick", "--report", str(tmp_path),
+        *ending_stores(option, place),
+    )  # fmt: skip
+
+    report = report_in(tmp_path)
+    assert (done.returncode, report["verdict"]) == (3, "could_not_run"), done.stdout + done.stderr
+    assert f"the store 'moto' broke down: {words}" in report["because"]
+    assert {test["outcome"] for test in report["tests"]} == {"store_fault"}
+    assert report["summary"]["requirements"]["failed"] == 0
+
+
 def test_a_store_that_is_missing_is_said_and_the_others_are_no_success(tmp_path: Path) -> None:
     done = touchstone(
         "run", "--store", "local", "--store", "endpoint", "--suite", "RPR", "--profile", "quick",

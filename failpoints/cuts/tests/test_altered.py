@@ -24,7 +24,7 @@ from failpoints.scene import Before, look
 from failpoints.workshop import Bench, bench_at
 from failpoints.writers import SCHEMA, WRITERS
 from fixtures.forge import Forge
-from fixtures.stores.catalog import Store
+from fixtures.stores.catalog import S3, Store
 from fixtures.stores.moto import MotoStore
 
 OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -32,7 +32,7 @@ OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 @pytest.fixture
 def place(moto_store: MotoStore) -> Store:
-    return Store("moto", moto_store.env, moto_store.fresh_root, lambda uri: None)
+    return Store("moto", moto_store.env, moto_store.fresh_root, lambda uri: None, frozenset({S3}))
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from failpoints.workshop import bench_at
 from failpoints.writers import WRITERS
 from fixtures.mutants import MUTANTS
 from fixtures.mutants.lawful import lawful
-from fixtures.stores.catalog import Store
+from fixtures.stores.catalog import S3, Store
 from fixtures.stores.moto import MotoStore
 
 Choice = Callable[[tuple[Exchange, ...]], Cut]
@@ -116,7 +116,7 @@ def _second(second: Choice, recovery: tuple[Exchange, ...]) -> Cut:
 
 @pytest.fixture
 def place(moto_store: MotoStore) -> Store:
-    return Store("moto", moto_store.env, moto_store.fresh_root, lambda uri: None)
+    return Store("moto", moto_store.env, moto_store.fresh_root, lambda uri: None, frozenset({S3}))
 
 
 @pytest.mark.s3

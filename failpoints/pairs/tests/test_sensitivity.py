@@ -18,7 +18,7 @@ from failpoints.pairs.stage import Ground, Stage, prepare
 from failpoints.pairs.sweep import Unit, run_unit
 from failpoints.pairs.tests.broken import engine
 from failpoints.workshop import Bench, bench_at
-from fixtures.stores.catalog import Store
+from fixtures.stores.catalog import S3, Store
 from fixtures.stores.moto import MotoStore
 
 pytestmark = pytest.mark.s3
@@ -113,7 +113,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def store(moto_store: MotoStore) -> Store:
-    return Store("moto", moto_store.env, moto_store.fresh_root, lambda uri: None)
+    return Store("moto", moto_store.env, moto_store.fresh_root, lambda uri: None, frozenset({S3}))
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from failpoints.pairs.schedule import Hold, ScheduleResult, run
 from failpoints.pairs.stage import Stage, prepare
 from failpoints.pairs.sweep import Unit, counts_of, replay_pair, run_unit
 from failpoints.workshop import Bench, Refused, bench_at
-from fixtures.stores.catalog import Store
+from fixtures.stores.catalog import S3, Store
 from fixtures.stores.moto import MotoStore
 
 pytestmark = pytest.mark.s3
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.s3
 
 @pytest.fixture(scope="module")
 def store(moto_store: MotoStore) -> Store:
-    return Store("moto", moto_store.env, moto_store.fresh_root, lambda uri: None)
+    return Store("moto", moto_store.env, moto_store.fresh_root, lambda uri: None, frozenset({S3}))
 
 
 @pytest.fixture(scope="module")
