@@ -15,6 +15,7 @@ import json
 import math
 import os
 import platform
+import re
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,15 @@ _SCHEMA: Final = "node Person {\n  name: String @key\n  age: I32?\n}\n"
 _ROWS: Final = 2_000
 # Beyond what was measured as noise, so much more is still none: a median of few rounds has noise of its own.
 _MARGIN: Final = 0.10
+_HALF_A_CHARACTER: Final = re.compile("[\ud800-\udfff]")
+_KINDS: Final[Mapping[type, str]] = {
+    dict: "an object",
+    list: "an array",
+    str: "a text",
+    bool: "a truth value",
+    int: "a whole number",
+    float: "a number",
+}
 # What differs from itself tenfold says nothing, and more than that is nothing that was measured.
 _NOISE_MAX: Final = 10.0
 
@@ -206,7 +216,7 @@ def read_history(path: Path) -> list[BenchRun]:
     for number, line in enumerate(lines, 1):
         try:
             found.append(_run_of(json.loads(line)))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise HistoryError(f"{path}:{number}: is no run of a benchmark: {error!r}") from error
     return found
 
@@ -258,15 +268,38 @@ def _name(engine: str) -> str:
 
 
 def _run_of(body: Any) -> BenchRun:
-    if body["format"] != FORMAT:
-        raise ValueError(f"format {body['format']}, and this reads {FORMAT}")
-    ratios = tuple(Ratio(str(each["name"]), float(each["ratio"]), float(each["noise"])) for each in body["ratios"])
-    for each in ratios:
-        if not (math.isfinite(each.ratio) and each.ratio > 0 and 0 <= each.noise <= _NOISE_MAX):
-            raise ValueError(f"'{each.name}' has the ratio {each.ratio} with the noise {each.noise}")
-    run = BenchRun(**{**body, "ratios": ratios, "environment": dict(body["environment"])})
-    _name(run.engine)
+    if _typed(body, "format", int) != FORMAT:
+        raise ValueError(f"it has another format than {FORMAT}")
+    run = BenchRun(**{**body, "ratios": tuple(map(_ratio_of, _typed(body, "ratios", list)))})
+    for name in ("engine", "store", "at", *(("adapter",) if "adapter" in body else ())):
+        _typed(body, name, str)
+    _typed(body, "rounds", int)
+    _typed(body, "environment", dict)
+    if _HALF_A_CHARACTER.search(json.dumps(body, ensure_ascii=False)):
+        raise ValueError("it has half of a character, which can be written nowhere")
     return run
+
+
+def _ratio_of(body: Any) -> Ratio:
+    name = _typed(body, "name", str)
+    ratio, noise = (float(_typed(body, number, int, float)) for number in ("ratio", "noise"))
+    if not (math.isfinite(ratio) and ratio > 0 and 0 <= noise <= _NOISE_MAX):
+        raise ValueError(f"'{name}' has the ratio {ratio} with the noise {noise}")
+    return Ratio(name, ratio, noise)
+
+
+def _typed(body: Any, name: str, *kinds: type) -> Any:
+    """A field of a kind. What is true or false is no number here, although Python counts it as one."""
+    if not isinstance(body, dict):
+        raise TypeError(f"an object with a '{name}' is expected, not {_kind(body)}")
+    value = body[name]
+    if type(value) not in kinds:
+        raise TypeError(f"'{name}' is {_kind(value)}, not {' or '.join(_KINDS[kind] for kind in kinds)}")
+    return value
+
+
+def _kind(value: Any) -> str:
+    return _KINDS.get(type(value), "null")
 
 
 def differences(now: BenchRun, then: BenchRun) -> list[Difference]:

@@ -8,20 +8,21 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 import lance
 
 from conformance.adapters import AdapterFault, EngineError
+from conformance.audit.names import LOCK_BRANCH
 from conformance.judge import Handle
 from conformance.judge.graph import text_of
 from cost_budgets.counters import Tally
 from cost_budgets.operations import JUST_OPTIMIZED, Ground, Operation
 from cost_budgets.preparing import DOCUMENTS, SCHEMA, a_document
 from failpoints.drivers import Driver, killed_when_held
-from failpoints.gate import Rule
+from failpoints.gate import Exchange, Rule
 from failpoints.steps import MAIN
 from failpoints.workshop import Bench, SweepBroken
 from failpoints.world import UNKNOWN, attempt
@@ -50,6 +51,10 @@ class MeasuringFailed(SweepBroken):
 
 class WorksLate(Exception):
     """An engine was quiet after its answer, and then went on: what was counted in haste may be another's work."""
+
+
+class StoreStumbled(Exception):
+    """The store did not do what it was asked for, and said that it could not: how, and at which request."""
 
 
 class GrowingGraph:
@@ -151,13 +156,17 @@ class GrowingGraph:
     # -- counting ------------------------------------------------------------------------------------------------------
 
     def variables(self, operation: Operation) -> dict[str, float]:
-        """What a budget may depend on, as it is before the operation."""
+        """What a budget may depend on, as it is before the operation.
+
+        It is read from the bytes. Whoever is measured may have put work off until its next call, and that is to be the
+        one that is counted.
+        """
         forge = Forge(self.uri, dict(self._env))
         files = sum(_files(forge.storage(key)) for key in operation.touches)
         return {
             "T": len(operation.touches),
-            "H": self.depth(),
-            "B": len(self.handle.branch_list()) - 1 if self._driver.engine.supports("branch_list") else 0,
+            "H": len(forge.decoded().commits),
+            "B": len(set(forge.branches()) - {LOCK_BRANCH}),
             "R": operation.rows,
             "F": files,
         }
@@ -165,13 +174,35 @@ class GrowingGraph:
     def count(self, operation: Operation, *, watched: bool = False) -> tuple[Mapping[str, float], Tally]:
         """Get ready, look at the variables, and count one operation.
 
-        One that is `watched` raises `WorksLate` if its process goes on after it was quiet, before it or after it.
+        One that is `watched` raises `WorksLate` if its process goes on after it was quiet, before it or after it. Where
+        the store stumbles, who asks again pays for the store: then all of it is done once more, from the preparation.
         """
+        watched = watched and not self._patient
         try:
-            return self._count(operation, watched=watched and not self._patient)
-        except (EngineError, AdapterFault) as error:
+            return self._count_in_weather(operation, watched=watched)
+        except StoreStumbled:
+            self._tidy(operation)
+            if self.ground == "crashed":
+                self.crash_at(0)  # It is as deep as it has to be, and what the dead writer left may be gone.
+        try:
+            return self._count_in_weather(operation, watched=watched)
+        except StoreStumbled as again:
+            message = f"{operation.name} on the {self.ground} graph: {again}, and so it did before"
+            raise MeasuringFailed(f"{message}. This says nothing about the engine") from again
+
+    def _count_in_weather(self, operation: Operation, *, watched: bool) -> tuple[Mapping[str, float], Tally]:
+        """Count, and raise `StoreStumbled` where it is the store's fault that it cannot be done."""
+        began = self._bench.gate.mark()
+        try:
+            return self._count(operation, watched=watched)
+        except (EngineError, AdapterFault, MeasuringFailed) as error:
             if isinstance(error, AdapterFault):
                 self._go_on_in_new_processes()
+            stumbled = stumble_of(self._bench.gate.exchanges(since=began))
+            if stumbled is not None:
+                raise StoreStumbled(stumbled) from error
+            if isinstance(error, MeasuringFailed):
+                raise
             raise MeasuringFailed(f"{operation.name} on the {self.ground} graph: {error}") from error
 
     def _go_on_in_new_processes(self) -> None:
@@ -182,6 +213,9 @@ class GrowingGraph:
         self.handle = self._driver.engine.open(self.uri)
 
     def _count(self, operation: Operation, *, watched: bool) -> tuple[Mapping[str, float], Tally]:
+        if self._is_behind and not operation.cold:
+            self.handle.commits()  # What others have written is no operation's to catch up with.
+            self._is_behind = False
         if self.ground in JUST_OPTIMIZED:
             self.handle.optimize()
         if self.ground == "crashed":
@@ -191,6 +225,7 @@ class GrowingGraph:
             variables["F"] = float(_files(Forge(self.uri, dict(self._env)).storage(operation.touches[0])))
         else:
             given = operation.prepare(self)
+            # From here on nobody asks the handle for anything: what it still owes belongs to the operation.
             variables = self.variables(operation)
         driver = self._bench.drivers.take() if operation.cold else None
         whose = driver or (self._other if operation.elsewhere else self._driver)
@@ -209,10 +244,14 @@ class GrowingGraph:
                 self._watch(whose.owner, operation)
         finally:
             if driver is not None:
+                self._is_behind = True
                 self._bench.drivers.done(driver)
         gate.settle()
         # Whoever else has the graph open may look at it meanwhile: that is not this operation's doing.
         tally = Tally.of(gate.exchanges(whose.owner, since=mark))
+        stumbled = stumble_of(tally.exchanges)
+        if stumbled is not None:
+            raise StoreStumbled(stumbled)
         if self.ground == "crashed" and Forge(self.uri, dict(self._env)).sidecars():
             raise MeasuringFailed(
                 f"{operation.name}: the dead writer's sidecar is still there, so nothing was recovered"
@@ -250,6 +289,8 @@ class GrowingGraph:
                 self.handle.branch_delete(name)
 
     _depth_before = 0
+    # Whether another process may have written since this one has looked.
+    _is_behind = False
 
     def crash_at(self, depth: int) -> None:
         """Grow, and then have a writer die."""
@@ -270,6 +311,19 @@ class GrowingGraph:
         if self._died_at is not None:
             left = OLD_ENOUGH_SECONDS - (time.monotonic() - self._died_at)
             threading.Event().wait(max(0.0, left))
+
+
+def stumble_of(exchanges: Iterable[Exchange]) -> str | None:
+    """The first request at which the store itself failed or asked for patience, in words; None if it never did.
+
+    A store that does not know a request says 501, and would say it again: that is an answer like any other.
+    """
+    for each in exchanges:
+        if each.outcome == "store_gone":
+            return f"the store hung up on a {each.verb}"
+        if each.status is not None and (each.status == 429 or (each.status >= 500 and each.status != 501)):
+            return f"the store answered {each.status} to a {each.verb}"
+    return None
 
 
 def _files(table: lance.LanceDataset) -> int:

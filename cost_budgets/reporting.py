@@ -17,6 +17,8 @@ from cost_budgets.curves import curve
 from cost_budgets.judging import Line
 from cost_budgets.measuring import Measured
 from cost_budgets.yardstick import beside
+from failpoints.gate import Exchange
+from failpoints.gate.roles import place_of
 
 FORMAT: Final = 1
 _PAGE: Final = Path(__file__).with_name("page")
@@ -90,9 +92,15 @@ def unclassified_of(measured: Measured) -> dict[str, str]:
     for (operation, ground), points in measured.points.items():
         most = max((point.tally.unclassified for point in points), key=len)
         if most:
-            what = f"{most[0].verb} {most[0].key or most[0].prefix}"
+            what = f"{most[0].verb} {_named(most[0])}"
             found[f"{operation}, {ground}"] = f"{len(most)} requests of no known kind, for example {what}"
     return found
+
+
+def _named(exchange: Exchange) -> str:
+    """What a request is for, in a word: a bulk delete by the first of its keys that no graph has."""
+    strange = (key for key in exchange.keys if place_of(key).role == "other")
+    return exchange.key or exchange.prefix or next(strange, "") or "the bucket"
 
 
 def verdict_of(measured: Measured, lines: Sequence[Line]) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from conformance.audit.names import RECOVERY_DIR
 from failpoints.gate import VERBS, Exchange
+from failpoints.gate.roles import place_of
 
 READS: Final = frozenset({"GET", "HEAD", "LIST", "LIST_UPLOADS"})
 # What a budget can be about, besides the verbs.
@@ -77,8 +78,8 @@ class Tally:
 
     @property
     def unclassified(self) -> tuple[Exchange, ...]:
-        """Requests that no budget could name."""
-        return tuple(each for each in self.exchanges if each.verb == "OTHER" or each.role == "other")
+        """Requests for what is no part of a graph, whatever their verb, and those that nobody understands."""
+        return tuple(each for each in self.exchanges if each.verb == "OTHER" or not _is_of_a_graph(each))
 
     def measure(self, name: str) -> int:
         """One number of it, by its name in a budget."""
@@ -144,9 +145,10 @@ def _most(exchanges: Iterable[Exchange]) -> int:
     """How often the object was asked for that was asked for most, in the same way each time.
 
     Who checks three files once has asked for each of them once; who looks at one of them, acts, and looks again has
-    checked twice.
+    checked twice. Who reads a file block by block, or a listing page by page, has read it once.
     """
-    return max(Counter((each.verb, each.key or each.prefix) for each in exchanges).values(), default=0)
+    asked = Counter((each.verb, each.key or each.prefix, each.portion) for each in exchanges)
+    return max(asked.values(), default=0)
 
 
 def _asks_for_versions(exchange: Exchange) -> bool:
@@ -176,6 +178,12 @@ def hops_of(exchanges: Iterable[Exchange]) -> int:
         if start >= free_at:
             chain, free_at = chain + 1, end
     return chain
+
+
+def _is_of_a_graph(exchange: Exchange) -> bool:
+    """Whether a graph has such a key: the one that is asked for, the one that is listed below, or all to be deleted."""
+    names = exchange.keys or (exchange.key or exchange.prefix,)
+    return all(place_of(each).role != "other" for each in names)
 
 
 def _is_of_a_table(exchange: Exchange) -> bool:

@@ -114,10 +114,23 @@ def test_a_run_in_another_place_is_not_compared_and_it_is_said_which() -> None:
         "[]",
         '{"format": 1}',
         json.dumps({**RUN.as_json(), "format": 9}),
+        "[" * 200_000,
+        json.dumps({**RUN.as_json(), "format": True}),
         json.dumps({**RUN.as_json(), "engine": 3}),
+        json.dumps({**RUN.as_json(), "engine": "\ud800"}),
+        json.dumps({**RUN.as_json(), "adapter": None}),
+        json.dumps({**RUN.as_json(), "rounds": True}),
+        json.dumps({**RUN.as_json(), "rounds": {"a": 1}}),
+        json.dumps({**RUN.as_json(), "environment": [["python", "3.11"]]}),
+        json.dumps({**RUN.as_json(), "ratios": {"insert": 3.0}}),
+        json.dumps({**RUN.as_json(), "ratios": [7]}),
         *(
             json.dumps({**RUN.as_json(), "ratios": [{"name": "insert", "ratio": ratio, "noise": noise}]})
             for ratio, noise in [(nan, 0.1), (inf, 0.1), (0.0, 0.1), (-1.0, 0.1), (3.0, nan), (3.0, -0.1), (3.0, 1e6)]
+        ),
+        *(
+            json.dumps({**RUN.as_json(), "ratios": [{"name": "insert", "ratio": ratio, "noise": noise}]})
+            for ratio, noise in [(10**400, 0.1), (3.0, 10**400), (True, 0.1), ("7", 0.1), (None, 0.1), (3.0, False)]
         ),
     ],
 )
@@ -125,8 +138,16 @@ def test_a_history_that_cannot_be_read_is_said_with_its_line(tmp_path: Path, lin
     path = tmp_path / "history.jsonl"
     save(path, RUN)
     path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(HistoryError, match=r"history.jsonl:2: is no run"):
+    with pytest.raises(HistoryError, match=r"history.jsonl:2: is no run") as refused:
         read_history(path)
+    assert len(str(refused.value)) < 300 + len(str(path)), "what is wrong is named, not shown whole"
+
+
+def test_whole_numbers_are_ratios_and_a_run_without_an_adapter_is_one(tmp_path: Path) -> None:
+    body = {**RUN.as_json(), "ratios": [{"name": "insert", "ratio": 3, "noise": 0}]}
+    del body["adapter"]
+    (tmp_path / "history.jsonl").write_text(json.dumps(body) + "\n")
+    assert read_history(tmp_path / "history.jsonl") == [later(3.0, noise=0.0)]
 
 
 def test_the_command_measures_saves_and_compares(tmp_path: Path) -> None:

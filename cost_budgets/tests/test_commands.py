@@ -13,7 +13,9 @@ from conformance.cli import app
 from cost_budgets.counters import Tally
 from cost_budgets.counters.tests.test_tally import exchange
 from cost_budgets.measuring import Measured, Point
+from cost_budgets.reporting import unclassified_of
 from cost_budgets.tests.test_judging import point
+from failpoints.gate import Exchange
 
 TINY = ["--operation", "warm-read", "--operation", "cold-open-read-only", "--profile", "quick"]
 
@@ -98,6 +100,19 @@ def test_requests_of_no_known_kind_are_shown(fake: FakeMeasurement, tmp_path: Pa
     report = json.loads((tmp_path / "cost.json").read_text())
     assert report["unclassified"] == {"warm-read, grown": words}
     assert [each["unclassified"] for each in report["measurements"]] == [2]
+
+
+@pytest.mark.parametrize(
+    ("strange", "named"),
+    [
+        (exchange("LIST", "listing", key="", prefix="cache/"), "LIST cache/"),
+        (exchange("HEAD", "bucket", key=""), "HEAD the bucket"),
+        (exchange("DELETE", "bulk delete", key="", keys=("g/__recovery/a.json", "cache/b")), "DELETE cache/b"),
+    ],
+)
+def test_an_example_of_no_known_kind_names_what_no_graph_has(strange: Exchange, named: str) -> None:
+    found = Measured({("warm-read", "grown"): [Point(point(0).variables, Tally.of([strange]))]})
+    assert unclassified_of(found)["warm-read, grown"].endswith(f"for example {named}")
 
 
 @pytest.mark.s3

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -113,6 +114,38 @@ def test_late_work_is_counted_where_it_belongs_and_nowhere_else(store: Store) ->
         counted[engine] = {name: points[0].tally.measure("recovery lists") for (name, _), points in grown(found)}
     usual = counted["reference"]
     assert counted["mutant:works-long-after-the-answer"] == {**usual, "update": usual["update"] + 30}
+
+
+def test_work_that_is_put_off_until_the_next_call_is_paid_by_the_next_call(store: Store) -> None:
+    few = Profile(depths=(2,), merges=(), crashes=(), branches=())
+    counted = {}
+    for engine in ("reference", "mutant:works-at-the-next-call"):
+        with counting(store, engine, timeout_seconds=20.0) as bench:
+            found = measure(bench, store, few, names=["warm-read", "insert-node", "update"])
+        counted[engine] = {name: points[0].tally.measure("recovery lists") for (name, _), points in grown(found)}
+    usual = counted["reference"]
+    late = {name: usual[name] + 60 for name in ("insert-node", "update")}
+    assert counted["mutant:works-at-the-next-call"] == {**usual, **late}
+
+
+def test_commits_and_branches_are_counted_from_the_bytes_as_an_engine_counts_them(store: Store) -> None:
+    with bench_of(store) as bench, closing(GrowingGraph(bench, store, "branched")) as graph:
+        graph.grow(5)
+        graph.branch_out(2)
+        variables = graph.variables(OPERATIONS["insert-node"])
+        assert (variables["H"], variables["B"]) == (len(graph.handle.commits()), 2)
+        assert len(graph.handle.branch_list()) == 3
+
+
+def test_who_was_written_past_by_another_process_has_caught_up_before_it_is_counted(store: Store) -> None:
+    """To make a branch needs no preparation that would look at the graph."""
+    few = Profile(depths=(4,), merges=(), crashes=(), branches=())
+    requests = []
+    for names in (["branch-create"], ["cold-insert-node", "branch-create"]):
+        with bench_of(store) as bench:
+            found = measure(bench, store, few, names=names)
+        requests.append(found.points["branch-create", "grown"][0].tally.verbs)
+    assert requests[0] == requests[1]
 
 
 def grown(found: Measured) -> list[tuple[tuple[str, str], list[Point]]]:

@@ -17,7 +17,11 @@ OUTCOMES: Final = ("answered", "refused", "cut", "injected", "client_gone", "sto
 
 @dataclass(frozen=True)
 class Exchange:
-    """A snapshot of one exchange. Of its headers only the conditions are kept, of its query only a listing's prefix."""
+    """A snapshot of one exchange.
+
+    Of its headers only the conditions and the range are kept, of its query a listing's prefix and where it goes on. The
+    `portion` is which bytes of an object or which page of a listing it asks for; empty for a whole one and a first one.
+    """
 
     number: int
     owner: str
@@ -40,6 +44,7 @@ class Exchange:
     started: float
     ended: float | None
     listed: int
+    portion: str = ""
 
     @property
     def durable(self) -> bool:

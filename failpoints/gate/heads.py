@@ -1,8 +1,8 @@
 """Heads and bodies of HTTP/1.1, as far as a proxy must understand them: how long a message is and what it asks for.
 
-Nothing here changes a byte. Only what decides about framing, the conditions, and whether it is a copy is taken out of a
-head; the rest of it is passed on and never looked at. What a store might read otherwise is refused: where two readers
-disagree about the end of a message, the rest of it would be a request that nobody has sent.
+Nothing here changes a byte. Only what decides about framing, the conditions, the range, and whether it is a copy is
+taken out of a head; the rest of it is passed on and never looked at. What a store might read otherwise is refused:
+where two readers disagree about the end of a message, the rest of it would be a request that nobody has sent.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class RequestHead:
     closes: bool
     copies: bool
     conditions: tuple[tuple[str, str], ...]
+    range: str = ""
 
     def without_conditions(self) -> bytes:
         """The head with If-Match and If-None-Match taken out."""
@@ -81,6 +82,7 @@ def request_head(raw: bytes) -> RequestHead:
         _closes(parts[2], fields),
         b"x-amz-copy-source" in fields,
         conditions,
+        fields.get(b"range", b"").decode("latin-1"),
     )
 
 

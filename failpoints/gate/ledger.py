@@ -17,7 +17,7 @@ from typing import Final
 from failpoints.gate.errors import GateBusy, GateError, GateTimeout
 from failpoints.gate.exchange import Exchange
 from failpoints.gate.heads import RequestHead
-from failpoints.gate.roles import DURABLE_VERBS, common_place, place_of, role_of, split_target, verb_of
+from failpoints.gate.roles import DURABLE_VERBS, common_place, page_of, place_of, role_of, split_target, verb_of
 from failpoints.gate.rules import Rule
 
 _KEY_IN_XML: Final = re.compile(rb"<Key>(.*?)</Key>", re.DOTALL)
@@ -49,6 +49,7 @@ class Record:
     outcome: str = "in_flight"
     ended: float | None = None
     listed: int = 0
+    portion: str = ""
 
     @property
     def durable(self) -> bool:
@@ -161,6 +162,7 @@ class Ledger:
         bucket, key, query = split_target(head.target)
         verb = verb_of(head.method, key, query, copies=head.copies)
         prefix = query.get("prefix", "") if verb == "LIST" else ""
+        portion = page_of(query) if verb == "LIST" else head.range
         place = place_of(key or prefix)
         with self.changed:
             record = Record(
@@ -177,6 +179,7 @@ class Ledger:
                 place.version,
                 head.conditions,
                 time.monotonic() - self._zero,
+                portion=portion,
             )
             self._records.append(record)
             self._open[record.number] = record

@@ -66,6 +66,8 @@ _LISTING_PARAMETERS: Final = frozenset(
     {"list-type", "prefix", "delimiter", "marker", "max-keys", "start-after", "continuation-token", "encoding-type"}
     | {"fetch-owner", "versions", "key-marker", "version-id-marker", "allow-unordered", "optional-object-attributes"}
 )
+# Where a page of a listing goes on, in the ways that S3 has for it.
+_GOES_ON: Final = ("continuation-token", "marker", "key-marker", "start-after")
 # How a URL says who signed it, and the name that some clients give to what they ask: no part of the question.
 _SIGNED_BY: Final = re.compile(r"x-amz-.*|awsaccesskeyid|signature|expires|x-id", re.IGNORECASE | re.DOTALL)
 
@@ -160,6 +162,11 @@ def _verb_of_object(method: str, query: Mapping[str, str], copies: bool) -> str:
             return "INITIATE_UPLOAD" if "uploads" in query else "COMPLETE_UPLOAD" if in_upload else "OTHER"
         case _:
             return "HEAD" if method == "HEAD" else "OTHER"
+
+
+def page_of(query: Mapping[str, str]) -> str:
+    """Which page of a listing is asked for; empty for the first one."""
+    return next((query[name] for name in _GOES_ON if query.get(name)), "")
 
 
 def role_of(verb: str, key: str, keys: Sequence[str] = ()) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cost_budgets.counters import MEASURES, Tally, hops_of
-from failpoints.gate import Exchange
+from failpoints.gate import Exchange, role_of
 
 
 def exchange(verb: str, role: str, table: str = "", **more: Any) -> Exchange:
@@ -21,8 +21,8 @@ def exchange(verb: str, role: str, table: str = "", **more: Any) -> Exchange:
 
 
 INSERT = (
-    exchange("LIST", "listing", "__manifest", listed=7, bytes_out=900),
-    exchange("LIST", "listing", prefix="g/__recovery/"),
+    exchange("LIST", "listing", "__manifest", key="", prefix="g/__manifest/_versions/", listed=7, bytes_out=900),
+    exchange("LIST", "listing", key="", prefix="g/__recovery/"),
     exchange("HEAD", "schema file", key="_schema.ir.json"),
     exchange("HEAD", "schema file", status=404, answered=404),
     exchange("GET", "table data", "nodes/aa", bytes_out=50),
@@ -75,6 +75,29 @@ def test_a_table_is_opened_as_often_as_its_versions_are_asked_for_in_the_same_wa
     assert Tally.of([listed, read, read, read]).measure("table opens") == 3
 
 
+@pytest.mark.parametrize(
+    ("measure", "role", "table"),
+    [
+        ("manifest scans", "manifest data", "__manifest"),
+        ("table opens", "table version", "nodes/aa"),
+        ("schema looks", "schema file", ""),
+    ],
+)
+def test_who_reads_a_file_block_by_block_has_read_it_once(measure: str, role: str, table: str) -> None:
+    blocks = [exchange("GET", role, table, portion=f"bytes={start}-{start + 99}") for start in (0, 100, 200)]
+    assert Tally.of(blocks).measure(measure) == 1
+    assert Tally.of([*blocks, *blocks]).measure(measure) == 2
+
+
+def test_who_lists_versions_page_by_page_has_opened_a_table_once() -> None:
+    pages = [
+        exchange("LIST", "listing", "nodes/aa", key="", prefix="g/nodes/aa/_versions/", portion=token)
+        for token in ("", "b", "c")
+    ]
+    assert Tally.of(pages).measure("table opens") == 1
+    assert Tally.of([*pages, pages[0]]).measure("table opens") == 2
+
+
 def test_sidecars_and_indexes_are_written_when_something_is_put_there() -> None:
     sidecar = [exchange(verb, "sidecar") for verb in ("PUT", "GET", "DELETE", "COMPLETE_UPLOAD")]
     index = [exchange(verb, "table index", "nodes/aa") for verb in ("PUT", "GET", "HEAD", "COPY")]
@@ -98,9 +121,43 @@ def test_every_request_is_counted_once_under_each_heading() -> None:
     assert tally.tables == {"nodes/aa": 2, "edges/bb": 1}
 
 
-def test_what_no_budget_could_name_is_listed() -> None:
-    strange = exchange("OTHER", "other")
-    assert Tally.of((*INSERT, strange)).unclassified == (strange,)
+PERSON = "nodes/40d76f1f51639ec0"
+
+
+@pytest.mark.parametrize(
+    ("verb", "key", "prefix", "keys"),
+    [
+        ("OTHER", f"g/{PERSON}/data/x.lance", "", ()),
+        ("GET", "cache/x", "", ()),
+        ("PUT_PART", "cache/x", "", ()),
+        ("INITIATE_UPLOAD", "cache/x", "", ()),
+        ("LIST", "", "cache/", ()),
+        ("LIST", "", "", ()),
+        ("HEAD", "", "", ()),
+        ("DELETE", "", "", ("cache/a", "cache/b")),
+        ("DELETE", "", "", (f"g/{PERSON}/data/x.lance", "cache/b")),
+    ],
+)
+def test_what_is_no_part_of_a_graph_is_listed_whatever_is_done_with_it(
+    verb: str, key: str, prefix: str, keys: tuple[str, ...]
+) -> None:
+    strange = exchange(verb, role_of(verb, key, keys), key=key, prefix=prefix, keys=keys)
+    assert Tally.of((strange,)).unclassified == (strange,)
+
+
+@pytest.mark.parametrize(
+    ("verb", "key", "prefix", "keys"),
+    [
+        ("GET", f"g/{PERSON}/data/x.lance", "", ()),
+        ("PUT_PART", f"g/{PERSON}/data/x.lance", "", ()),
+        ("LIST", "", f"g/{PERSON}/_versions/", ()),
+        ("LIST", "", "g/nodes/", ()),
+        ("DELETE", "", "", (f"g/{PERSON}/data/x.lance", "g/__recovery/one.json")),
+    ],
+)
+def test_what_is_part_of_a_graph_is_not_listed(verb: str, key: str, prefix: str, keys: tuple[str, ...]) -> None:
+    known = exchange(verb, role_of(verb, key, keys), key=key, prefix=prefix, keys=keys)
+    assert Tally.of((known,)).unclassified == ()
 
 
 @pytest.mark.parametrize(

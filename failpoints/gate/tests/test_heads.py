@@ -93,6 +93,11 @@ def test_conditions_are_kept_as_they_were_sent_and_can_be_taken_out() -> None:
     assert head.without_conditions() == head_of("PUT /b/k HTTP/1.1", "Host: h", "Content-Length: 0")
 
 
+def test_a_range_is_kept_as_it_was_sent() -> None:
+    assert request_head(head_of("GET /b/k HTTP/1.1", "Host: h", "RANGE: bytes=0-99")).range == "bytes=0-99"
+    assert request_head(head_of("GET /b/k HTTP/1.1", "Host: h")).range == ""
+
+
 @pytest.mark.parametrize(
     ("method", "lines", "length", "closes"),
     [

@@ -8,6 +8,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from failpoints.gate import Armed, Gate, Port, Rule
+from failpoints.gate.roles import page_of
 from fixtures.stores.moto import MotoStore
 
 pytestmark = pytest.mark.s3
@@ -137,3 +138,18 @@ def test_a_listing_counts_its_keys(gate: Gate, client: S3Store, moto_store: Moto
         5,
     )
     assert listing.prefix == f"{prefix}/{PERSON}/_versions/"
+
+
+def test_which_bytes_and_which_page_were_asked_for_is_kept(gate: Gate, client: S3Store) -> None:
+    put(client, "g/a")
+    obstore.get_range(client, "g/a", start=0, end=1)
+    obstore.get(client, "g/a")
+    obstore.list(client, "g").collect()
+    obstore.list(client, "g", offset="g/9").collect()
+    assert [each.portion for each in gate.exchanges()] == ["", "bytes=0-0", "", "", "g/9"]
+
+
+@pytest.mark.parametrize("name", ["continuation-token", "marker", "key-marker", "start-after"])
+def test_a_page_is_known_by_where_the_listing_goes_on(name: str) -> None:
+    assert page_of({"prefix": "g/", name: "x"}) == "x"
+    assert page_of({"prefix": "g/", name: ""}) == page_of({"prefix": "g/"}) == ""
