@@ -14,7 +14,7 @@
     doctor         which stores and tools are here
 
 Exit codes: 0 conforms, 1 a requirement failed, 2 usage, 3 the engine, its adapter or a store could not run, 4 nothing
-was tested, 5 a known failure did not fail.
+was tested, 5 a known failure did not fail, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from fixtures.stores.catalog import STORES, UnknownStore
 HELP = """Find out whether an OmniGraph storage engine keeps its promises.
 
 Exit codes: 0 conforms, 1 a requirement failed, 2 usage, 3 the engine, its adapter or a store could not run, 4 nothing
-was tested, 5 a known failure did not fail.
+was tested, 5 a known failure did not fail, 130 interrupted.
 """
 # A traceback that shows the values of variables shows secrets.
 app = typer.Typer(

@@ -57,6 +57,7 @@ VERDICTS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "could_not_run": Verdict("Could not run", "could not run", "neutral"),
         "nothing_tested": Verdict("Nothing tested", "nothing tested", "neutral"),
         "stale_known_failures": Verdict("Known failures are stale", "stale known failures", "warning"),
+        "interrupted": Verdict("Interrupted", "interrupted", "neutral"),
     }
 )
 

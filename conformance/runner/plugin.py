@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from conformance.capabilities import capabilities_of, lacking
 from conformance.judge import Case, Engine, JudgedGraph, RequirementBroken
 from conformance.judge.broken import running as case_running
 from conformance.registry import requirements
+from conformance.runner.interruption import heard
 from conformance.runner.known import KnownFailure, excuse, read_known_failing
 from conformance.runner.profiles import PROFILES, Profile
 from conformance.runner.records import PROPERTY, Phase
@@ -74,6 +76,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "s3: needs an S3 server; one is started from the package `moto`",
     ):
         config.addinivalue_line("markers", line)
+    if hasattr(config, "workerinput"):
+        # A worker too leaves its stores as they were, and has its drivers end, when it is told to end.
+        listening = ExitStack()
+        listening.enter_context(heard())
+        config.add_cleanup(listening.close)
     config.stash[RUNNING] = {}
     config.stash[STOPPED] = {}
     config.stash[ENGINES] = Engines(

@@ -5,8 +5,11 @@ Also the controller's ear: it gathers the record of every test, from this proces
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pytest
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from conformance.runner.interruption import Interruption
 from conformance.runner.plugin import group_of_file, short_name
 from conformance.runner.records import PROPERTY, Phase, TestRecord
 
@@ -37,11 +41,16 @@ def group_of_test(name: str) -> str:
 class Progression:
     """Listens to pytest, keeps the records, and shows how far it is."""
 
-    def __init__(self, console: Console, *, quiet: bool = False, store: str | None = None) -> None:
+    def __init__(
+        self, console: Console, interruption: Interruption, *, quiet: bool = False, store: str | None = None
+    ) -> None:
         self.records: dict[str, TestRecord] = {}
         self.faults: list[dict[str, Any]] = []
         self.collect_errors: list[str] = []
         self._console = console
+        self._interruption = interruption
+        self._whole: set[str] = set()
+        self._workers: dict[str, int] = {}
         self._where = "" if store is None else f" on {store}"
         self._quiet = quiet  # pytest speaks for itself when somebody has given it options.
         self._totals: Counter[str] = Counter()
@@ -71,11 +80,31 @@ class Progression:
         if not self._totals:
             self._begin(ids)
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodeready(self, node: Any) -> None:
+        with suppress(AttributeError):  # execnet shows it to nobody; without it, the worker ends a few seconds later.
+            self._workers[node.gateway.id] = node.gateway._io.popen.pid
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self._workers.pop(node.gateway.id, None)
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Workers are told too: they would go on with their tests for a while, and be killed then."""
+        for pid in self._workers.values():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self.collect_errors.append(str(report.longrepr))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if self._interruption.came:
+            # Whatever is told to end at the same time breaks down, and nobody is to be blamed for it.
+            if self._session is not None:
+                self._session.shouldstop = "interrupted"
+            return
         name = short_name(report.nodeid)
         record = self.records.setdefault(name, TestRecord(name))
         record.seconds += report.duration
@@ -92,6 +121,7 @@ class Progression:
                     elif phase.outcome == "store_fault":
                         self._store_fault(name, phase)
         if report.when == "teardown":
+            self._whole.add(name)
             self._finish(record)
 
     def pytest_sessionfinish(self) -> None:
@@ -109,6 +139,11 @@ class Progression:
         """One word for each store: the tests that it took with it are in the records."""
         if all(fault["store"] != phase.store for fault in self.faults):
             self.faults.append({"test": name, "store": phase.store, "message": phase.because or "", "stderr": ""})
+
+    @property
+    def finished(self) -> list[TestRecord]:
+        """The records of a run; of one that was interrupted only those of tests that came to their end."""
+        return [each for name, each in self.records.items() if name in self._whole or not self._interruption.came]
 
     @property
     def goes_on(self) -> bool:

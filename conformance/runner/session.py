@@ -7,12 +7,10 @@ import os
 import platform
 import re
 import shlex
-import signal
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +24,7 @@ from conformance.adapters import AdapterFault, EngineError, Unsupported
 from conformance.judge import Engine, Hello
 from conformance.registry import requirements
 from conformance.report import write_report
+from conformance.runner.interruption import Interruption, heard
 from conformance.runner.junit import join_junit
 from conformance.runner.known import KnownFailingError, KnownFailure, read_known_failing
 from conformance.runner.plugin import FAULTS, SUITES
@@ -106,7 +105,13 @@ class Run:
     parity: list[dict[str, Any]] = field(default_factory=list)
     records: list[TestRecord] = field(default_factory=list)
     faults: list[dict[str, Any]] = field(default_factory=list)
+    interruption: Interruption = field(default_factory=Interruption)
     verdict: Verdict | None = None
+
+    @property
+    def available(self) -> list[str]:
+        """The stores that can be used."""
+        return [row["name"] for row in self.stores if row["skipped"] is None]
 
 
 class RunUsageError(ValueError):
@@ -147,23 +152,34 @@ def run(options: RunOptions, console: Console) -> Run:
     """Run the suites, judge, and write the report if one is wanted."""
     this = Run(options, known=check_options(options))
     without_aws_variables()
-    with _scratch():
-        available = _usable_stores(this, console)
-        if not this.faults:
-            _test_on_each(this, available, console)
-    missing = [name for name in options.stores if name not in available]
+    with heard() as this.interruption:
+        with suppress(KeyboardInterrupt), _scratch():
+            _try_stores(this, console)
+            if not this.faults:
+                _test_on_each(this, console)
+        conclude(this)
+    return this
+
+
+def conclude(this: Run) -> None:
+    """The verdict, and the report if one is wanted."""
+    options = this.options
     this.verdict = judge(
-        this.records, available, this.known, this.faults, whole=options.is_whole, missing_stores=missing
+        this.records,
+        this.available,
+        this.known,
+        this.faults,
+        whole=options.is_whole,
+        missing_stores=[name for name in options.stores if name not in this.available],
+        interrupted=this.interruption.came,
     )
     if options.report is not None:
         _write(this)
-    return this
 
 
 @contextmanager
 def _scratch() -> Iterator[None]:
-    """One directory for all processes of a run, removed at its end, also when somebody ends it with SIGTERM."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    """One directory for all processes of a run, removed at its end, however it came."""
     outer = os.environ.get(SCRATCH_VARIABLE)
     try:
         with tempfile.TemporaryDirectory(
@@ -172,7 +188,6 @@ def _scratch() -> Iterator[None]:
             os.environ[SCRATCH_VARIABLE] = scratch
             yield
     finally:
-        signal.signal(signal.SIGTERM, before)
         os.environ.pop(SCRATCH_VARIABLE)
         if outer is not None:
             os.environ[SCRATCH_VARIABLE] = outer
@@ -184,7 +199,7 @@ def without_aws_variables() -> None:
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 
 
-def _usable_stores(this: Run, console: Console) -> list[str]:
+def _try_stores(this: Run, console: Console) -> None:
     """Start each store once: it proves itself, says what it answers where stores differ, and the engine is tried on
     the first. One that cannot be started, or is refused, is named with the reason and not used."""
     for name in this.options.stores:
@@ -205,7 +220,6 @@ def _usable_stores(this: Run, console: Console) -> list[str]:
             words = f"the store '{row['name']}' cannot be used: {escape(row['skipped'])}"
             console.print(f"[bold cyan]skipped[/]: {words}", highlight=False)
     this.parity = compared({name: entries for name, entries in ledgers.items() if entries})
-    return [row["name"] for row in this.stores if row["skipped"] is None]
 
 
 def _try_engine(this: Run, store: Store, console: Console) -> None:
@@ -237,11 +251,11 @@ def _try_engine(this: Run, store: Store, console: Console) -> None:
     )
 
 
-def _test_on_each(this: Run, stores: Sequence[str], console: Console) -> None:
+def _test_on_each(this: Run, console: Console) -> None:
     """One store after the other, each with the whole selection; a breakdown of one leaves the others."""
-    several = len(stores) > 1
+    several = len(this.available) > 1
     written: list[Path] = []
-    for name in stores:
+    for name in this.available:
         file_name = f"junit-{name}.xml" if several else JUNIT
         junit = None if this.options.report is None else this.options.report / file_name
         goes_on = _test(this, name, console, junit, several=several)
@@ -255,12 +269,19 @@ def _test_on_each(this: Run, stores: Sequence[str], console: Console) -> None:
 def _test(this: Run, store: str, console: Console, junit: Path | None, *, several: bool) -> bool:
     """Run the suites on a store; whether the next store is to be tried as well."""
     options = this.options
-    progression = Progression(console, quiet=bool(options.pytest_args), store=store if several else None)
+    progression = Progression(
+        console, this.interruption, quiet=bool(options.pytest_args), store=store if several else None
+    )
     # What else is installed beside this kit has no say in a verdict, and takes time to load.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    code = pytest.main(_pytest_args(options, store, junit), plugins=[progression])
-    this.records += progression.records.values()
+    try:
+        code = pytest.main(_pytest_args(options, store, junit), plugins=[progression])
+    finally:
+        this.records += progression.finished
     found = progression.faults
+    if this.interruption.came:
+        this.faults += found
+        return False
     if code == pytest.ExitCode.USAGE_ERROR and options.pytest_args:
         raise RunUsageError(f"pytest does not understand {shlex.join(options.pytest_args)}")
     goes_on = progression.goes_on
@@ -269,7 +290,7 @@ def _test(this: Run, store: str, console: Console, junit: Path | None, *, severa
         found.append(_fault_of_the_run(f"the suites could not be run: {words[-2000:]}"))
         goes_on = False
     if code == pytest.ExitCode.INTERRUPTED and not found:
-        found.append(_fault_of_the_run("the run was interrupted"))
+        this.interruption.told_at = time.monotonic()  # Somebody has left pytest's debugger, or has ended a worker.
         goes_on = False
     this.faults += found
     return goes_on

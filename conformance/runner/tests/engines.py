@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,21 @@ class WrongOnS3(Sound):
         if self._on_s3 and op == "mutate" and answer["affected_nodes"] and args["statements"][0]["op"] == "delete":
             answer["affected_nodes"] += 1
         return answer
+
+
+class IsToldToEnd(Sound):
+    """Is ended with its run by the first mutation: with the signal, and to the processes, that two variables name."""
+
+    def ask(self, op: str, args: Mapping[str, Any]) -> Any:
+        if op == "mutate":
+            own = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+            number = signal.Signals[os.environ["ENDED_BY"]]
+            if os.environ["ENDED_WITH"] == "run":
+                os.kill(own, number)
+            else:
+                os.killpg(0, number)
+            threading.Event().wait()
+        return super().ask(op, args)
 
 
 class EndsItsStore(Sound):
