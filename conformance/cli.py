@@ -38,7 +38,7 @@ from conformance.doctor import doctor_command
 from conformance.registry import requirements
 from conformance.runner.plugin import FAULTS
 from conformance.runner.profiles import PROFILES
-from conformance.runner.session import Run, RunOptions, RunUsageError
+from conformance.runner.session import Run, RunOptions, RunUsageError, leave
 from conformance.runner.session import run as run_suites
 from conformance.runner.stores import show_stores
 from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN
@@ -119,11 +119,12 @@ def run_command(
         parse(engine)
         if peer is not None:
             parse(peer)
-        this = run_suites(options, console)
+        this = run_suites(options, console, show)
     except (InvalidEngineSpec, UnknownStore, RunUsageError) as error:
         raise usage(str(error)) from None
-    show(this, console)
     assert this.verdict is not None
+    if any(fault["store"] is not None for fault in this.faults):
+        leave(this.verdict.exit_code)
     raise typer.Exit(this.verdict.exit_code)
 
 

@@ -13,12 +13,14 @@ Every test runs once per store, and its name says so: `test_x[reference-local-co
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NoReturn
 
 import pytest
 
@@ -32,8 +34,9 @@ from conformance.runner.known import KnownFailure, excuse, read_known_failing
 from conformance.runner.profiles import PROFILES, Profile
 from conformance.runner.records import PROPERTY, Phase
 from conformance.runner.redaction import words_without_secrets
+from conformance.runner.watch import watched
 from fixtures.forge import Forge
-from fixtures.stores.catalog import STORES, Store, StoreUnavailable
+from fixtures.stores.catalog import SCRATCH_VARIABLE, STORES, Store, StoreUnavailable
 from fixtures.stores.catalog import running as store_running
 
 # What the fixtures below are to a test that asks for them.
@@ -47,9 +50,12 @@ ENGINES = pytest.StashKey["Engines"]()
 RUNNING = pytest.StashKey[dict[str, Store]]()
 STOPPED = pytest.StashKey[dict[str, str | None]]()
 STORE_IS_GONE = pytest.StashKey[str]()
+# Told of a test that hangs with its store, before its process is ended.
+LOSE = pytest.StashKey[Callable[[str, Phase], None]]()
 SUITES = Path(__file__).parents[1] / "suites"
 # The group of tests that make faults between the engine and its store.
 FAULTS = "FAULTS"
+NOTE: Final = "lost-"
 
 
 # -- options ---------------------------------------------------------------------------------------------------------
@@ -368,6 +374,58 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     return answer
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    with _patience(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    with _patience(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    with _patience(item):
+        return (yield)
+
+
+def _patience(item: pytest.Item) -> AbstractContextManager[None]:
+    """A phase of a test waits for its store as long as for an answer of its engine, and a bounded time on top."""
+    if CASE not in item.stash:
+        return nullcontext()
+
+    def lose(store_name: str, words: str) -> None:
+        case = item.stash[CASE]
+        because = f"the store '{store_name}' broke down: {words}"
+        phase = Phase("store_fault", store_name, case.ids, tuple(sorted(case.proved)), because=because)
+        item.config.stash.get(LOSE, leave_note)(case.name, phase)
+
+    running = item.config.stash[RUNNING]
+    return watched(lambda: list(running.values()), item.config.getoption("--touchstone-timeout"), lose)
+
+
+def leave_note(name: str, phase: Phase) -> NoReturn:
+    """End a worker whose main thread can be reached by nobody. Whoever has started it finds out why."""
+    folder = os.environ.get(SCRATCH_VARIABLE)
+    if folder is not None:
+        note = Path(folder, f"{NOTE}{os.getpid()}.json")
+        note.write_text(json.dumps({"test": name, "phase": phase.to_text()}), encoding="utf-8")
+    os._exit(1)
+
+
+def phase_in_notes(name: str) -> Phase | None:
+    """What a worker that has ended in the middle of this test has left to say."""
+    folder = os.environ.get(SCRATCH_VARIABLE)
+    for note in [] if folder is None else Path(folder).glob(f"{NOTE}*.json"):
+        left = json.loads(note.read_text(encoding="utf-8"))
+        if left["test"] == name:
+            return Phase.from_text(left["phase"])
+    return None
+
+
 def short_name(nodeid: str) -> str:
     """A test as reports and lists of known failures name it: file and function, without folders."""
     path, _, rest = nodeid.partition("::")
@@ -434,6 +492,8 @@ def _blamed_on_the_store(item: pytest.Item, call: pytest.CallInfo[None], phase: 
         silence = item.config.stash[STOPPED].get(name) if running is None else running.silence()
     if silence is None:
         return phase
+    if phase.store in item.config.stash[RUNNING]:
+        item.config.stash[RUNNING][phase.store].give_up(silence)
     because = f"the store '{phase.store}' broke down: {silence}"
     return Phase("store_fault", phase.store, phase.requirements, phase.proved, because=because, detail=phase.detail)
 

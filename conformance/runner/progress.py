@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from conformance.runner.interruption import Interruption
-from conformance.runner.plugin import group_of_file, short_name
+from conformance.runner.plugin import LOSE, group_of_file, phase_in_notes, short_name
 from conformance.runner.records import PROPERTY, Phase, TestRecord
 
 FAULTS_MAX = 3
@@ -42,13 +42,20 @@ class Progression:
     """Listens to pytest, keeps the records, and shows how far it is."""
 
     def __init__(
-        self, console: Console, interruption: Interruption, *, quiet: bool = False, store: str | None = None
+        self,
+        console: Console,
+        interruption: Interruption,
+        *,
+        quiet: bool = False,
+        store: str | None = None,
+        give_up: Callable[[], None] = lambda: None,
     ) -> None:
         self.records: dict[str, TestRecord] = {}
         self.faults: list[dict[str, Any]] = []
         self.collect_errors: list[str] = []
         self._console = console
         self._interruption = interruption
+        self._give_up = give_up
         self._whole: set[str] = set()
         self._workers: dict[str, int] = {}
         self._where = "" if store is None else f" on {store}"
@@ -67,6 +74,9 @@ class Progression:
         )
 
     # -- what pytest says ----------------------------------------------------------------------------------------------
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.stash[LOSE] = self._lose
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         self._session = session
@@ -110,7 +120,13 @@ class Progression:
         record.seconds += report.duration
         if report.failed and not any(key == PROPERTY for key, _ in report.user_properties):
             # A worker that died has no say in it: neither has the engine.
-            self._fault(name, f"the test process broke down: {report.longreprtext.strip()[-500:]}", "")
+            phase = phase_in_notes(name)
+            if phase is None:
+                self._fault(name, f"the test process broke down: {report.longreprtext.strip()[-500:]}", "")
+            else:
+                record.phases.append(phase)
+                self._store_fault(name, phase)
+                self._stop_workers(phase.because or "")
         for key, text in report.user_properties:
             if key == PROPERTY:
                 phase = Phase.from_text(str(text))
@@ -139,6 +155,17 @@ class Progression:
         """One word for each store: the tests that it took with it are in the records."""
         if all(fault["store"] != phase.store for fault in self.faults):
             self.faults.append({"test": name, "store": phase.store, "message": phase.because or "", "stderr": ""})
+
+    def _stop_workers(self, because: str) -> None:
+        session = None if self._session is None else self._session.config.pluginmanager.get_plugin("dsession")
+        if session is not None:
+            session.shouldstop = because
+
+    def _lose(self, name: str, phase: Phase) -> None:
+        """In another thread than the test's, which hangs with its store and can be reached by nobody: the end."""
+        self.records.setdefault(name, TestRecord(name)).phases.append(phase)
+        self._store_fault(name, phase)
+        self._give_up()
 
     @property
     def finished(self) -> list[TestRecord]:

@@ -7,14 +7,16 @@ import os
 import platform
 import re
 import shlex
+import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pytest
 from rich.console import Console
@@ -32,7 +34,8 @@ from conformance.runner.profiles import PROFILES
 from conformance.runner.progress import Progression
 from conformance.runner.records import TestRecord
 from conformance.runner.redaction import without_secrets
-from conformance.runner.verdict import Verdict, judge
+from conformance.runner.verdict import COULD_NOT_RUN, Verdict, judge
+from conformance.runner.watch import StoreIsSilent, watched
 from conformance.traces import write_trace
 from fixtures.stores import endpoint
 from fixtures.stores.catalog import (
@@ -92,6 +95,9 @@ class RunOptions:
         return shlex.join(words) + rest
 
 
+Show = Callable[["Run", Console], None]
+
+
 @dataclass
 class Run:
     """A run while it happens, and what came of it."""
@@ -107,6 +113,7 @@ class Run:
     faults: list[dict[str, Any]] = field(default_factory=list)
     interruption: Interruption = field(default_factory=Interruption)
     verdict: Verdict | None = None
+    show: Show = lambda this, console: None
 
     @property
     def available(self) -> list[str]:
@@ -148,21 +155,21 @@ def check_options(options: RunOptions) -> tuple[KnownFailure, ...]:
     return known
 
 
-def run(options: RunOptions, console: Console) -> Run:
-    """Run the suites, judge, and write the report if one is wanted."""
-    this = Run(options, known=check_options(options))
+def run(options: RunOptions, console: Console, show: Show = lambda this, console: None) -> Run:
+    """Run the suites, judge, write the report if one is wanted, and show what came of it."""
+    this = Run(options, known=check_options(options), show=show)
     without_aws_variables()
     with heard() as this.interruption:
         with suppress(KeyboardInterrupt), _scratch():
             _try_stores(this, console)
             if not this.faults:
                 _test_on_each(this, console)
-        conclude(this)
+        conclude(this, console)
     return this
 
 
-def conclude(this: Run) -> None:
-    """The verdict, and the report if one is wanted."""
+def conclude(this: Run, console: Console) -> None:
+    """The verdict, the report if one is wanted, and the words."""
     options = this.options
     this.verdict = judge(
         this.records,
@@ -175,6 +182,14 @@ def conclude(this: Run) -> None:
     )
     if options.report is not None:
         _write(this)
+    this.show(this, console)
+
+
+def leave(exit_code: int) -> NoReturn:
+    """End this process without waiting for threads of it that wait for a store."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)
 
 
 @contextmanager
@@ -212,7 +227,8 @@ def _try_stores(this: Run, console: Console) -> None:
                 with running(row["name"]) as store:
                     answers = store.ledger()
                     if not ledgers:
-                        _try_engine(this, store, console)
+                        with _given_up_if_silent(this, store, console):
+                            _try_engine(this, store, console)
                     ledgers[store.name] = answers
             except StoreUnavailable as reason:
                 row["skipped"] = str(reason)
@@ -220,6 +236,25 @@ def _try_stores(this: Run, console: Console) -> None:
             words = f"the store '{row['name']}' cannot be used: {escape(row['skipped'])}"
             console.print(f"[bold cyan]skipped[/]: {words}", highlight=False)
     this.parity = compared({name: entries for name, entries in ledgers.items() if entries})
+
+
+@contextmanager
+def _given_up_if_silent(this: Run, store: Store, console: Console) -> Iterator[None]:
+    """What is done before the first test waits for a store no longer than a test does."""
+
+    def give_up(name: str, words: str) -> None:
+        this.faults.append(
+            {"test": None, "store": name, "message": f"the store '{name}' broke down: {words}", "stderr": ""}
+        )
+        conclude(this, console)
+        shutil.rmtree(os.environ[SCRATCH_VARIABLE], ignore_errors=True)
+        leave(COULD_NOT_RUN)
+
+    try:
+        with watched(lambda: [store], this.options.timeout_seconds, give_up):
+            yield
+    except StoreIsSilent as silence:
+        raise StoreUnavailable(f"it broke down before the first test: {silence}") from None
 
 
 def _try_engine(this: Run, store: Store, console: Console) -> None:
@@ -269,8 +304,21 @@ def _test_on_each(this: Run, console: Console) -> None:
 def _test(this: Run, store: str, console: Console, junit: Path | None, *, several: bool) -> bool:
     """Run the suites on a store; whether the next store is to be tried as well."""
     options = this.options
+
+    def give_up() -> None:
+        """From another thread: nobody reaches the one that runs the tests, and the other stores are not tried."""
+        this.records += progression.finished
+        this.faults += progression.faults
+        conclude(this, console)
+        shutil.rmtree(os.environ[SCRATCH_VARIABLE], ignore_errors=True)
+        leave(COULD_NOT_RUN)
+
     progression = Progression(
-        console, this.interruption, quiet=bool(options.pytest_args), store=store if several else None
+        console,
+        this.interruption,
+        quiet=bool(options.pytest_args),
+        store=store if several else None,
+        give_up=give_up,
     )
     # What else is installed beside this kit has no say in a verdict, and takes time to load.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"

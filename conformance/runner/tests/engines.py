@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -126,6 +127,30 @@ class EndsItsStore(Sound):
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
             raise EngineError("internal", "internal", "the store is gone", {})
         return super().ask(op, args)
+
+
+class StopsItsStore(Sound):
+    """Has the S3 server of its own test process hang with the first mutation, and waits for it as clients of S3 do."""
+
+    def ask(self, op: str, args: Mapping[str, Any]) -> Any:
+        if op == "mutate":
+            for pid in _children_that_run("moto_process.py"):
+                os.kill(pid, signal.SIGSTOP)
+                os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+            self.wait()
+        return super().ask(op, args)
+
+    def wait(self) -> None:
+        """The request that comes next waits."""
+
+
+class HangsWithItsStore(StopsItsStore):
+    """The same in code that no signal interrupts."""
+
+    def wait(self) -> None:
+        library, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(256)
+        for _ in range(2):
+            library.pthread_mutex_lock(mutex)
 
 
 def _children_that_run(program: str) -> list[int]:
