@@ -48,6 +48,7 @@ from fixtures.stores.catalog import (
     scratch_directory,
 )
 from fixtures.stores.ledger import Entry, compared
+from fixtures.stores.left_behind import NOTES_VARIABLE, say_what_is_left
 
 DISTRIBUTION: Final = "omnigraph-touchstone"
 SMALLEST_SCHEMA: Final = "node Thing {\n  name: String @key\n}\n"
@@ -185,6 +186,14 @@ def conclude(this: Run, console: Console) -> None:
     this.show(this, console)
 
 
+def _give_up(this: Run, console: Console) -> NoReturn:
+    """The end of a run whose main thread waits for a store, and hears nobody."""
+    conclude(this, console)
+    say_what_is_left()
+    shutil.rmtree(os.environ[SCRATCH_VARIABLE], ignore_errors=True)
+    leave(COULD_NOT_RUN)
+
+
 def leave(exit_code: int) -> NoReturn:
     """End this process without waiting for threads of it that wait for a store."""
     sys.stdout.flush()
@@ -200,10 +209,14 @@ def _scratch() -> Iterator[None]:
         with tempfile.TemporaryDirectory(
             prefix="touchstone-", dir=scratch_directory(), ignore_cleanup_errors=True
         ) as scratch:
-            os.environ[SCRATCH_VARIABLE] = scratch
-            yield
+            os.environ[SCRATCH_VARIABLE] = os.environ[NOTES_VARIABLE] = scratch
+            try:
+                yield
+            finally:
+                say_what_is_left()
     finally:
-        os.environ.pop(SCRATCH_VARIABLE)
+        for name in (SCRATCH_VARIABLE, NOTES_VARIABLE):
+            os.environ.pop(name, None)
         if outer is not None:
             os.environ[SCRATCH_VARIABLE] = outer
 
@@ -246,9 +259,7 @@ def _given_up_if_silent(this: Run, store: Store, console: Console) -> Iterator[N
         this.faults.append(
             {"test": None, "store": name, "message": f"the store '{name}' broke down: {words}", "stderr": ""}
         )
-        conclude(this, console)
-        shutil.rmtree(os.environ[SCRATCH_VARIABLE], ignore_errors=True)
-        leave(COULD_NOT_RUN)
+        _give_up(this, console)
 
     try:
         with watched(lambda: [store], this.options.timeout_seconds, give_up):
@@ -309,9 +320,7 @@ def _test(this: Run, store: str, console: Console, junit: Path | None, *, severa
         """From another thread: nobody reaches the one that runs the tests, and the other stores are not tried."""
         this.records += progression.finished
         this.faults += progression.faults
-        conclude(this, console)
-        shutil.rmtree(os.environ[SCRATCH_VARIABLE], ignore_errors=True)
-        leave(COULD_NOT_RUN)
+        _give_up(this, console)
 
     progression = Progression(
         console,

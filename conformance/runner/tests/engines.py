@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import signal
 import threading
 from collections.abc import Mapping
@@ -118,13 +119,17 @@ class IsToldToEnd(Sound):
 
 
 class EndsItsStore(Sound):
-    """Takes the S3 server of its own test process down with the first mutation, and reports what comes of that."""
+    """Takes its S3 server down with the first mutation, and reports what comes of that: the one that a variable names,
+    or that of its own test process."""
 
     def ask(self, op: str, args: Mapping[str, Any]) -> Any:
         if op == "mutate":
-            for pid in _children_that_run("moto_process.py"):
+            named = os.environ.get("ENDPOINT_PID")
+            for pid in _children_that_run("moto_process.py") if named is None else [int(named)]:
+                process = os.pidfd_open(pid)
                 os.kill(pid, signal.SIGKILL)
-                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+                select.select([process], [], [])
+                os.close(process)
             raise EngineError("internal", "internal", "the store is gone", {})
         return super().ask(op, args)
 

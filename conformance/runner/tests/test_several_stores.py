@@ -21,6 +21,7 @@ from conformance.runner.session import RunOptions, run
 from conformance.runner.stores import show_stores
 from conformance.runner.tests.test_whole_runs import ENGINES, report_in, touchstone
 from conformance.runner.verdict import COULD_NOT_RUN, NOTHING_TESTED, judge
+from fixtures.stores import moto
 from fixtures.stores.catalog import STORES, Store, StoreKind, StoreRefused
 from fixtures.stores.moto import MotoStore
 
@@ -173,6 +174,24 @@ def test_an_endpoint_of_somebody_is_used_by_every_process_of_a_run_and_left_as_i
     assert {each["path"] for each in obstore.list(moto_store.objects()).collect()} == before
     said = done.stdout + done.stderr + "".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("*.*"))
     assert secret not in said
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_what_is_left_at_an_endpoint_that_died_is_named(
+    workers: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with moto.running() as server:
+        for name, value in {**server.env, "TOUCHSTONE_BUCKET": server.bucket, "ENDPOINT_PID": str(server.pid)}.items():
+            monkeypatch.setenv(name, value)
+
+        done = touchstone(
+            "run", "--engine", f"{ENGINES}:EndsItsStore", "--store", "endpoint", "--suite", "DEL",
+            "--profile", "quick", "--workers", workers, "--report", str(tmp_path),
+        )  # fmt: skip
+
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert f"what was written below s3://{server.bucket}/touchstone-" in done.stderr
 
 
 def test_faults_are_made_at_servers_of_our_own_only() -> None:
