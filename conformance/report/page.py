@@ -52,6 +52,7 @@ def page_of(report: Mapping[str, Any], *, files: tuple[str, ...] = ()) -> str:
             parity=views.parity(report),
             asked_stores=views.asked_stores(report),
             without_test=views.without_test(report),
+            measured=views.measured(report),
             groups=views.groups(report),
             files=files,
             style=Markup(style),

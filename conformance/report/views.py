@@ -15,6 +15,8 @@ from conformance.report.words import COUNTED_AS, GROUPS, OUTCOMES, Outcome
 
 Record = Mapping[str, Any]
 
+# The capability whose requirements `touchstone cost` measures.
+COST: Final = "cost"
 NO_REASON: Final = "No reason was given."
 SET_ASIDE: Final = ("unsupported", "skipped")
 
@@ -219,9 +221,20 @@ def without_test(report: Record) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for requirement in report["requirements"]:
         key = requirement["outcome"]
+        if _is_measured(requirement):
+            continue
         if key in (*SET_ASIDE, "not_tested") and (key, requirement["id"]) not in explained:
             found.setdefault(key, []).append(requirement["id"])
     return found
+
+
+def measured(report: Record) -> tuple[Record, ...]:
+    """Requirements that no test of a run is for: another command measures them."""
+    return tuple(filter(_is_measured, report["requirements"]))
+
+
+def _is_measured(requirement: Record) -> bool:
+    return requirement["outcome"] == "not_tested" and requirement["capability"] == COST
 
 
 def groups(report: Record) -> tuple[Group, ...]:

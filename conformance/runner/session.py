@@ -11,11 +11,12 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 import pytest
@@ -115,6 +116,8 @@ class Run:
     interruption: Interruption = field(default_factory=Interruption)
     verdict: Verdict | None = None
     show: Show = lambda this, console: None
+    # For requirements that are measured and not tested, what measures them.
+    budgets: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def available(self) -> list[str]:
@@ -156,9 +159,14 @@ def check_options(options: RunOptions) -> tuple[KnownFailure, ...]:
     return known
 
 
-def run(options: RunOptions, console: Console, show: Show = lambda this, console: None) -> Run:
+def run(
+    options: RunOptions,
+    console: Console,
+    show: Show = lambda this, console: None,
+    budgets: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> Run:
     """Run the suites, judge, write the report if one is wanted, and show what came of it."""
-    this = Run(options, known=check_options(options), show=show)
+    this = Run(options, known=check_options(options), show=show, budgets=budgets)
     without_aws_variables()
     with heard() as this.interruption:
         with suppress(KeyboardInterrupt), _scratch():
@@ -436,7 +444,10 @@ def report_of(this: Run, directory: Path | None) -> dict[str, Any]:
         "stores": this.stores,
         "parity": this.parity,
         "summary": this.verdict.summary,
-        "requirements": list(this.verdict.requirements),
+        "requirements": [
+            {**row, "budgets": list(this.budgets[row["id"]])} if row["id"] in this.budgets else row
+            for row in this.verdict.requirements
+        ],
         "tests": [_test_row(this, record, directory) for record in sorted(this.records, key=lambda each: each.name)],
         "known_failing": None
         if this.options.known_failing is None
