@@ -37,6 +37,7 @@ from conformance.consoles import make_console, usage
 from conformance.doctor import doctor_command
 from conformance.registry import requirements
 from conformance.report.views import COST
+from conformance.report.words import words_of
 from conformance.runner.plugin import FAULTS
 from conformance.runner.profiles import PROFILES
 from conformance.runner.session import Run, RunOptions, RunUsageError, leave
@@ -155,12 +156,13 @@ def show(this: Run, console: Console) -> None:
             word = "stale" if line["state"] == "stale" else "not run"
             console.print(f"[bold yellow]{word}[/] known failure, line {line['line']}: {escape(line['names'])}")
     _show_not_tested(this, console)
-    show_stores(verdict.requirements, console)
+    show_stores(verdict.requirements, console, [row["name"] for row in this.stores if row["skipped"] is not None])
     counted = verdict.summary["requirements"]
     words = ", ".join(f"{name.replace('_', ' ')} {number}" for name, number in counted.items())
     console.print(f"requirements: {words}", highlight=False)
     colour = "green" if verdict.exit_code == CONFORMS else "red"
-    console.print(f"[bold {colour}]{verdict.name.replace('_', ' ')}[/]: {escape(verdict.because)}", highlight=False)
+    word = words_of(verdict.name, verdict.summary).badge
+    console.print(f"[bold {colour}]{word}[/]: {escape(verdict.because)}", highlight=False)
     if this.options.report is not None:
         console.print(f"report: {this.options.report / 'index.html'}", highlight=False, soft_wrap=True)
 
@@ -185,10 +187,15 @@ def _show_not_tested(this: Run, console: Console) -> None:
         ids = [row["id"] for row in this.verdict.requirements if row["outcome"] == outcome]
         if ids:
             console.print(f"[bold {colour}]{outcome}[/]: {', '.join(ids)}", highlight=False)
+    skipped: dict[str, list[str | None]] = {}
     for record in this.records:
         if record.outcome == "skipped":
-            named = ", ".join(record.requirements)
-            console.print(f"         {named}: {escape(record.decisive.reason or 'no reason given')}", highlight=False)
+            words = f"{', '.join(record.requirements)}: {record.decisive.reason or 'no reason given'}"
+            skipped.setdefault(words, []).append(record.store)
+    for words, stores in skipped.items():
+        names = ", ".join(dict.fromkeys(name for name in stores if name is not None))
+        where = f" (on {names})" if names and len(this.options.stores) > 1 else ""
+        console.print(f"         {escape(words)}{where}", highlight=False)
 
 
 @app.command("requirements")

@@ -36,7 +36,7 @@ from conformance.runner.records import PROPERTY, Phase
 from conformance.runner.redaction import words_without_secrets
 from conformance.runner.watch import watched
 from fixtures.forge import Forge
-from fixtures.stores.catalog import SCRATCH_VARIABLE, STORES, Store, StoreUnavailable
+from fixtures.stores.catalog import SCRATCH_VARIABLE, STORES, Store, StoreRefused, StoreUnavailable
 from fixtures.stores.catalog import running as store_running
 
 # What the fixtures below are to a test that asks for them.
@@ -484,8 +484,11 @@ def _phase(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestRe
 def _blamed_on_the_store(item: pytest.Item, call: pytest.CallInfo[None], phase: Phase) -> Phase:
     """A failure on a store that does not answer us either is none of the engine's."""
     error = None if call.excinfo is None else call.excinfo.value
-    if isinstance(error, StoreUnavailable):
-        silence: str | None = str(error)
+    if isinstance(error, StoreRefused):
+        # It was fit when the run began, so this is no refusal.
+        silence: str | None = f"it can do no longer what it could before: {error.tried}: {error.happened}"
+    elif isinstance(error, StoreUnavailable):
+        silence = str(error)
     else:
         name = phase.store or ""
         running = item.config.stash[RUNNING].get(name)

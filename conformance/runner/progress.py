@@ -142,6 +142,10 @@ class Progression:
 
     def pytest_sessionfinish(self) -> None:
         self._progress.stop()
+        for group, total in self._totals.items():
+            if 0 < self._done[group] < total and not self._tasks and not self._quiet:
+                words = f"{self._done[group]:>3} of {total} tests{self._where}"
+                self._console.print(f"{group:<4} {words}: {self._loud(group)}", highlight=False)
 
     # -- what people see -----------------------------------------------------------------------------------------------
 

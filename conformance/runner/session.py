@@ -308,11 +308,12 @@ def _try_engine(this: Run, store: Store, console: Console) -> None:
 def _test_on_each(this: Run, console: Console) -> None:
     """One store after the other, each with the whole selection; a breakdown of one leaves the others."""
     several = len(this.available) > 1
+    is_named = len(this.options.stores) > 1
     written: list[Path] = []
     for name in this.available:
         file_name = f"junit-{name}.xml" if several else JUNIT
         junit = None if this.options.report is None else this.options.report / file_name
-        goes_on = _test(this, name, console, junit, several=several)
+        goes_on = _test(this, name, console, junit, is_named=is_named)
         written += [] if junit is None else [junit]
         if not goes_on:
             break
@@ -320,7 +321,7 @@ def _test_on_each(this: Run, console: Console) -> None:
         join_junit(written, this.options.report / JUNIT)
 
 
-def _test(this: Run, store: str, console: Console, junit: Path | None, *, several: bool) -> bool:
+def _test(this: Run, store: str, console: Console, junit: Path | None, *, is_named: bool) -> bool:
     """Run the suites on a store; whether the next store is to be tried as well."""
     options = this.options
 
@@ -334,7 +335,7 @@ def _test(this: Run, store: str, console: Console, junit: Path | None, *, severa
         console,
         this.interruption,
         quiet=bool(options.pytest_args),
-        store=store if several else None,
+        store=store if is_named else None,
         give_up=give_up,
     )
     # What else is installed beside this kit has no say in a verdict, and takes time to load.

@@ -110,7 +110,8 @@ def _conclude(
         tests = summary["tests"]["failed"]
         return FAILS, f"{_count(failed, 'requirement')} failed, in {_count(tests, 'test')}"
     if missing_stores:
-        return NOTHING_TESTED, f"nothing was tested on {', '.join(missing_stores)}, which was asked for"
+        elsewhere = f"; elsewhere {_count(passed, 'requirement')} shown to hold, none failed" if passed else ""
+        return NOTHING_TESTED, f"nothing was tested on {', '.join(missing_stores)}, which was asked for{elsewhere}"
     if not passed:
         return NOTHING_TESTED, "no requirement was shown to hold, so nothing good is known about the engine"
     if stale:

@@ -95,6 +95,11 @@ def test_a_store_that_is_missing_is_said_and_the_others_are_no_success(tmp_path:
     assert "the store 'endpoint' cannot be used: set AWS_ENDPOINT_URL_S3" in done.stdout
     assert "nothing was tested on endpoint" in report["because"]
     assert report["stores"][1]["skipped"].startswith("set AWS_ENDPOINT_URL_S3")
+    passed = report["summary"]["requirements"]["passed"]
+    assert passed and report["because"].endswith(f"; elsewhere {passed} requirements shown to hold, none failed")
+    assert "tests on local: " in done.stdout and "on endpoint: nothing was tested" in done.stdout
+    assert "not tested on every store: " in done.stdout
+    assert "<h1>Not tested on every store</h1>" in (tmp_path / "index.html").read_text(encoding="utf-8")
 
 
 def test_a_store_that_is_refused_is_named_in_the_report_and_nothing_is_run_on_it(
