@@ -185,7 +185,7 @@ def _lost_with(report: Record, store: str | None) -> tuple[str, ...]:
 
 def parity(report: Record) -> tuple[Parity, ...]:
     """What the stores answered, those questions first on which they differ."""
-    names = asked_stores(report)
+    names = [store["name"] for store in asked_stores(report)]
     rows = [[row["answers"].get(name) for name in names] for row in report["parity"]]
     found = [
         Parity(row["question"], answers, len(set(answers)) > 1)
@@ -194,10 +194,10 @@ def parity(report: Record) -> tuple[Parity, ...]:
     return tuple(sorted(found, key=lambda each: not each.differs))
 
 
-def asked_stores(report: Record) -> tuple[str, ...]:
+def asked_stores(report: Record) -> tuple[Record, ...]:
     """The stores that have answered, in the order of the run."""
     answered = {name for row in report["parity"] for name in row["answers"]}
-    return tuple(store["name"] for store in report["stores"] if store["name"] in answered)
+    return tuple(store for store in report["stores"] if store["name"] in answered)
 
 
 def set_aside(report: Record) -> tuple[SetAside, ...]:

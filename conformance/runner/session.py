@@ -240,7 +240,9 @@ def _try_stores(this: Run, console: Console) -> None:
     the first. One that cannot be started, or is refused, is named with the reason and not used."""
     for name in this.options.stores:
         kind = kind_of(name)
-        this.stores.append({"name": name, "description": kind.description, "skipped": kind.missing()})
+        missing = kind.missing()
+        version = kind.version() if missing is None else None
+        this.stores.append({"name": name, "description": kind.description, "version": version, "skipped": missing})
     ledgers: dict[str, tuple[Entry, ...]] = {}
     for row in this.stores:
         if row["skipped"] is None and not this.faults:
@@ -446,8 +448,7 @@ def report_of(this: Run, directory: Path | None) -> dict[str, Any]:
         "parity": this.parity,
         "summary": this.verdict.summary,
         "requirements": [
-            {**row, "budgets": list(this.budgets[row["id"]])} if row["id"] in this.budgets else row
-            for row in this.verdict.requirements
+            {**row, "budgets": list(this.budgets.get(row["id"], ()))} for row in this.verdict.requirements
         ],
         "tests": [_test_row(this, record, directory) for record in sorted(this.records, key=lambda each: each.name)],
         "known_failing": None

@@ -134,28 +134,18 @@ class EndsItsStore(Sound):
         return super().ask(op, args)
 
 
-class StopsItsStore(Sound):
-    """Has the S3 server of its own test process hang with the first mutation, and waits for it as clients of S3 do."""
+class HangsWithItsStore(Sound):
+    """Has its S3 server hang with the first mutation, and waits in code that nobody interrupts."""
 
     def ask(self, op: str, args: Mapping[str, Any]) -> Any:
         if op == "mutate":
             for pid in _children_that_run("moto_process.py"):
                 os.kill(pid, signal.SIGSTOP)
                 os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
-            self.wait()
+            library, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(256)
+            for _ in range(2):
+                library.pthread_mutex_lock(mutex)
         return super().ask(op, args)
-
-    def wait(self) -> None:
-        """The request that comes next waits."""
-
-
-class HangsWithItsStore(StopsItsStore):
-    """The same in code that no signal interrupts."""
-
-    def wait(self) -> None:
-        library, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(256)
-        for _ in range(2):
-            library.pthread_mutex_lock(mutex)
 
 
 def _children_that_run(program: str) -> list[int]:
