@@ -234,7 +234,7 @@ def measured(report: Record) -> tuple[Record, ...]:
 
 
 def _is_measured(requirement: Record) -> bool:
-    return requirement["outcome"] == "not_tested" and requirement["capability"] == COST
+    return (requirement["outcome"], requirement["capability"]) == ("not_tested", COST)
 
 
 def groups(report: Record) -> tuple[Group, ...]:
