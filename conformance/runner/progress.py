@@ -169,6 +169,9 @@ class Progression:
         """In another thread than the test's, which hangs with its store and can be reached by nobody: the end."""
         self.records.setdefault(name, TestRecord(name)).phases.append(phase)
         self._store_fault(name, phase)
+        capture = None if self._session is None else self._session.config.pluginmanager.get_plugin("capturemanager")
+        if capture is not None:
+            capture.suspend_global_capture(in_=True)  # In a test, what is said is kept for its report.
         self._give_up()
 
     @property

@@ -118,5 +118,6 @@ def test_a_store_that_hangs_is_blamed_and_never_waited_for(workers: str, tmp_pat
     report = report_in(tmp_path)
     assert (done.returncode, report["verdict"]) == (3, "could_not_run"), done.stdout + done.stderr
     assert [fault["store"] for fault in report["faults"]] == ["moto"]
+    assert "could not run: the store 'moto' broke down: it does not answer" in done.stdout, done.stdout + done.stderr
     assert "the store 'moto' broke down: it does not answer" in report["because"]
     assert report["summary"]["tests"]["store_faults"] >= 1 and report["summary"]["tests"]["failed"] == 0
