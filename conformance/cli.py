@@ -14,7 +14,7 @@
     doctor         which stores and tools are here
 
 Exit codes: 0 conforms, 1 a requirement failed, 2 usage, 3 the engine, its adapter or a store could not run, 4 nothing
-was tested, 5 a known failure did not fail.
+was tested, 5 a known failure did not fail, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -36,15 +36,18 @@ from conformance.audit.cli import audit_command
 from conformance.consoles import make_console, usage
 from conformance.doctor import doctor_command
 from conformance.registry import requirements
+from conformance.report.views import COST
+from conformance.report.words import words_of
 from conformance.runner.plugin import FAULTS
 from conformance.runner.profiles import PROFILES
-from conformance.runner.session import Run, RunOptions, RunUsageError
+from conformance.runner.session import Run, RunOptions, RunUsageError, leave
 from conformance.runner.session import run as run_suites
 from conformance.runner.stores import show_stores
 from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN
 from conformance.smoke import smoke_command
 from conformance.traces import TraceError, read_trace
 from cost_budgets.bench_command import bench_command
+from cost_budgets.budgets import read_budgets
 from cost_budgets.commands import cost_command
 from failpoints.commands import pin_command, race_command, storm_command, sweep_command
 from fixtures.stores.catalog import STORES, UnknownStore
@@ -52,7 +55,7 @@ from fixtures.stores.catalog import STORES, UnknownStore
 HELP = """Find out whether an OmniGraph storage engine keeps its promises.
 
 Exit codes: 0 conforms, 1 a requirement failed, 2 usage, 3 the engine, its adapter or a store could not run, 4 nothing
-was tested, 5 a known failure did not fail.
+was tested, 5 a known failure did not fail, 130 interrupted.
 """
 # A traceback that shows the values of variables shows secrets.
 app = typer.Typer(
@@ -119,11 +122,12 @@ def run_command(
         parse(engine)
         if peer is not None:
             parse(peer)
-        this = run_suites(options, console)
+        this = run_suites(options, console, show, guarding_budgets())
     except (InvalidEngineSpec, UnknownStore, RunUsageError) as error:
         raise usage(str(error)) from None
-    show(this, console)
     assert this.verdict is not None
+    if any(fault["store"] is not None for fault in this.faults):
+        leave(this.verdict.exit_code)
     raise typer.Exit(this.verdict.exit_code)
 
 
@@ -152,26 +156,46 @@ def show(this: Run, console: Console) -> None:
             word = "stale" if line["state"] == "stale" else "not run"
             console.print(f"[bold yellow]{word}[/] known failure, line {line['line']}: {escape(line['names'])}")
     _show_not_tested(this, console)
-    show_stores(verdict.requirements, console)
+    show_stores(verdict.requirements, console, [row["name"] for row in this.stores if row["skipped"] is not None])
     counted = verdict.summary["requirements"]
     words = ", ".join(f"{name.replace('_', ' ')} {number}" for name, number in counted.items())
     console.print(f"requirements: {words}", highlight=False)
     colour = "green" if verdict.exit_code == CONFORMS else "red"
-    console.print(f"[bold {colour}]{verdict.name.replace('_', ' ')}[/]: {escape(verdict.because)}", highlight=False)
+    word = words_of(verdict.name, verdict.summary).badge
+    console.print(f"[bold {colour}]{word}[/]: {escape(verdict.because)}", highlight=False)
     if this.options.report is not None:
         console.print(f"report: {this.options.report / 'index.html'}", highlight=False, soft_wrap=True)
 
 
+def guarding_budgets() -> dict[str, list[str]]:
+    """For each requirement that budgets stand for, the operations that have them: what `touchstone cost` measures."""
+    guarded: dict[str, list[str]] = {}
+    for operation, budget in read_budgets().items():
+        for each in budget.guards:
+            guarded.setdefault(each, []).append(operation)
+    return guarded
+
+
 def _show_not_tested(this: Run, console: Console) -> None:
     assert this.verdict is not None
+    chosen = {each.upper() for each in this.options.suites}
+    measured = [each.id for each in requirements().values() if each.capability == COST and each.group in chosen]
+    if measured:
+        words = f"{measured[0]} to {measured[-1]} have no tests: `touchstone cost` measures them, against budgets"
+        console.print(f"[bold cyan]not tested[/]: {words}", highlight=False)
     for outcome, colour in (("unsupported", "magenta"), ("skipped", "cyan")):
         ids = [row["id"] for row in this.verdict.requirements if row["outcome"] == outcome]
         if ids:
             console.print(f"[bold {colour}]{outcome}[/]: {', '.join(ids)}", highlight=False)
+    skipped: dict[str, list[str | None]] = {}
     for record in this.records:
         if record.outcome == "skipped":
-            named = ", ".join(record.requirements)
-            console.print(f"         {named}: {escape(record.decisive.reason or 'no reason given')}", highlight=False)
+            words = f"{', '.join(record.requirements)}: {record.decisive.reason or 'no reason given'}"
+            skipped.setdefault(words, []).append(record.store)
+    for words, stores in skipped.items():
+        names = ", ".join(dict.fromkeys(name for name in stores if name is not None))
+        where = f" (on {names})" if names and len(this.options.stores) > 1 else ""
+        console.print(f"         {escape(words)}{where}", highlight=False)
 
 
 @app.command("requirements")
@@ -192,16 +216,27 @@ def requirements_command(
     except SuitesUnreadable as error:
         Console(stderr=True).print(f"the suites cannot be read: {escape(str(error))}")
         raise typer.Exit(3) from None
+    budgets = guarding_budgets()
     chosen = {each: tests for each, tests in listed.items() if group in (None, each.group, each.group.lower())}
     if format == "json":
-        rows = [{**vars(each), "source": list(each.source), "tests": list(tests)} for each, tests in chosen.items()]
+        rows = [
+            {**vars(each), "source": list(each.source), "tests": list(tests), "budgets": budgets.get(each.id, [])}
+            for each, tests in chosen.items()
+        ]
         typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
         return
     console = make_console()
     table = Table("id", "level", "capability", "tests", "requirement", box=None, pad_edge=False)
     for each, tests in chosen.items():
-        table.add_row(each.id, each.level, each.capability, str(len(tests)), escape(each.sentence))
+        behind = f"{len(budgets.get(each.id, []))} budgets" if each.capability == COST else str(len(tests))
+        table.add_row(each.id, each.level, each.capability, behind, escape(each.sentence))
     console.print(table)
+    for each in chosen:
+        if each.capability == COST:
+            names = ", ".join(budgets.get(each.id, [])) or "none"
+            console.print(
+                f"{each.id} is measured by `touchstone cost`, against the budgets of: {names}", highlight=False
+            )
     covered = sum(1 for tests in chosen.values() if tests)
     bare = [each.id for each, tests in chosen.items() if each.level == "must" and not tests]
     console.print(f"{len(chosen)} requirements, {covered} with tests, must without a test: {', '.join(bare) or 'none'}")

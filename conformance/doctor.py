@@ -109,7 +109,9 @@ def show_ledgers(console: Console) -> None:
         try:
             with running(name) as store:
                 ledgers[name] = store.ledger()
-            console.print(f"[green]{name}[/]: ok, {escape(kind.description)}", highlight=False)
+            version = kind.version()
+            title = name if version is None else f"{name} {version}"
+            console.print(f"[green]{escape(title)}[/]: ok, {escape(kind.description)}", highlight=False)
         except StoreUnavailable as reason:
             console.print(f"[bold yellow]{name}[/]: {escape(str(reason))}", highlight=False)
     asked = [name for name, entries in ledgers.items() if entries]

@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 
 from conformance.report import views
 from conformance.report.foreign import shortened, visible
-from conformance.report.words import OUTCOMES, VERDICTS, badge_message, engine_title
+from conformance.report.words import OUTCOMES, badge_message, engine_title, words_of
 
 _PAGE: Final = Path(__file__).parent / "page"
 _QUOTED_CODE: Final = re.compile(r"`([^`\n]+)`")
@@ -34,7 +34,7 @@ def page_of(report: Mapping[str, Any], *, files: tuple[str, ...] = ()) -> str:
         .get_template("index.html")
         .render(
             report=report,
-            verdict=VERDICTS[report["verdict"]],
+            verdict=words_of(report["verdict"], report["summary"]),
             badge_message=badge_message(report),
             engine_title=engine_title(report),
             outcomes=OUTCOMES,
@@ -52,6 +52,7 @@ def page_of(report: Mapping[str, Any], *, files: tuple[str, ...] = ()) -> str:
             parity=views.parity(report),
             asked_stores=views.asked_stores(report),
             without_test=views.without_test(report),
+            measured=views.measured(report),
             groups=views.groups(report),
             files=files,
             style=Markup(style),

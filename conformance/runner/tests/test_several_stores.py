@@ -21,6 +21,7 @@ from conformance.runner.session import RunOptions, run
 from conformance.runner.stores import show_stores
 from conformance.runner.tests.test_whole_runs import ENGINES, report_in, touchstone
 from conformance.runner.verdict import COULD_NOT_RUN, NOTHING_TESTED, judge
+from fixtures.stores import moto
 from fixtures.stores.catalog import STORES, Store, StoreKind, StoreRefused
 from fixtures.stores.moto import MotoStore
 
@@ -139,6 +140,11 @@ def test_a_store_that_is_missing_is_said_and_the_others_are_no_success(tmp_path:
     assert "the store 'endpoint' cannot be used: set AWS_ENDPOINT_URL_S3" in done.stdout
     assert "nothing was tested on endpoint" in report["because"]
     assert report["stores"][1]["skipped"].startswith("set AWS_ENDPOINT_URL_S3")
+    passed = report["summary"]["requirements"]["passed"]
+    assert passed and report["because"].endswith(f"; elsewhere {passed} requirements shown to hold, none failed")
+    assert "tests on local: " in done.stdout and "on endpoint: nothing was tested" in done.stdout
+    assert "not tested on every store: " in done.stdout
+    assert "<h1>Not tested on every store</h1>" in (tmp_path / "index.html").read_text(encoding="utf-8")
 
 
 def test_a_store_that_is_refused_is_named_in_the_report_and_nothing_is_run_on_it(
@@ -218,6 +224,24 @@ def test_an_endpoint_of_somebody_is_used_by_every_process_of_a_run_and_left_as_i
     assert {each["path"] for each in obstore.list(moto_store.objects()).collect()} == before
     said = done.stdout + done.stderr + "".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("*.*"))
     assert secret not in said
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_what_is_left_at_an_endpoint_that_died_is_named(
+    workers: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with moto.running() as server:
+        for name, value in {**server.env, "TOUCHSTONE_BUCKET": server.bucket, "ENDPOINT_PID": str(server.pid)}.items():
+            monkeypatch.setenv(name, value)
+
+        done = touchstone(
+            "run", "--engine", f"{ENGINES}:EndsItsStore", "--store", "endpoint", "--suite", "DEL",
+            "--profile", "quick", "--workers", workers, "--report", str(tmp_path),
+        )  # fmt: skip
+
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert f"what was written below s3://{server.bucket}/touchstone-" in done.stderr
 
 
 def test_faults_are_made_at_servers_of_our_own_only() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from conformance.report import check_report
+from cost_budgets.budgets import read_budgets
 
 ENGINES = "python:conformance.runner.tests.engines"
 BROKEN_DRIVERS = Path(__file__).parents[3] / "fixtures" / "drivers" / "broken"
@@ -71,6 +72,17 @@ def test_a_selection_without_tests_is_no_success() -> None:
 
     assert done.returncode == 4, done.stdout + done.stderr
     assert "nothing tested" in done.stdout
+
+
+def test_who_selects_what_is_measured_and_not_tested_is_told_the_command(tmp_path: Path) -> None:
+    done = touchstone("run", "--suite", "COST", "--profile", "quick", "--report", str(tmp_path))
+
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "COST-01 to COST-09 have no tests: `touchstone cost` measures them, against budgets" in done.stdout
+    (row,) = (row for row in report_in(tmp_path)["requirements"] if row["id"] == "COST-06")
+    assert row["budgets"] == [name for name, budget in read_budgets().items() if "COST-06" in budget.guards]
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert f"budgets: {', '.join(row['budgets'])}</span>" in page
 
 
 def test_what_an_engine_does_not_offer_is_said_loudly_and_is_no_success(tmp_path: Path) -> None:
