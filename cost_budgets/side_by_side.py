@@ -25,7 +25,7 @@ Costs = dict[tuple[str, str], Points]
 
 
 def read_costs(path: Path) -> tuple[str, Costs]:
-    """The engine of a cost.json, and of each operation and graph the requests by commits, or by what else grew there."""
+    """The engine of a cost.json, and of each operation and graph the requests by commits, or by what else grew."""
     body: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     stores = dict.fromkeys(str(row.get("store", body["store"])) for row in body["measurements"])
     if len(stores) > 1:
