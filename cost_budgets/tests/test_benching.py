@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -232,21 +233,25 @@ def test_an_engine_that_hangs_is_not_waited_for_any_longer_than_that(tmp_path: P
     assert "the driver gave no answer within 0.5 s" in result.output
 
 
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed: it runs the toy")
+TOY = f"cmd:node {Path(fixtures.__file__).parent / 'drivers' / 'node' / 'driver.mjs'}"
+
+
+@needs_node
 def test_an_engine_without_tables_is_not_timed_and_told_why(tmp_path: Path) -> None:
-    toy = f"cmd:node {Path(fixtures.__file__).parent / 'drivers' / 'node' / 'driver.mjs'}"
-    args = ["bench", "--engine", toy, "--history", str(tmp_path / "history.jsonl")]
+    args = ["bench", "--engine", TOY, "--history", str(tmp_path / "history.jsonl")]
     result = CliRunner().invoke(app, args, env={"COLUMNS": "200"})
     assert result.exit_code == 4, result.output
     assert "nothing was timed: the engine keeps no Lance tables at" in result.output
 
 
+@needs_node
 @pytest.mark.s3
 def test_an_engine_that_does_not_declare_s3_is_asked_for_nothing_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    toy = f"cmd:node {Path(fixtures.__file__).parent / 'drivers' / 'node' / 'driver.mjs'}"
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["bench", "--engine", toy, "--store", "moto"], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(app, ["bench", "--engine", TOY, "--store", "moto"], env={"COLUMNS": "200"})
     assert result.exit_code == 4, result.output
     assert "nothing was timed: the engine does not declare s3" in result.output
     assert list(tmp_path.iterdir()) == []

@@ -19,6 +19,7 @@ from cost_budgets.judging import Line, judge
 from cost_budgets.measuring import Measured, Point
 from cost_budgets.operations import Ground
 from cost_budgets.reporting import StoreCost, limits_of, points_of, report_of, slope_of, table_of, write_report
+from cost_budgets.yardstick import beside, yardstick_table
 
 
 def budget(operation: str = "insert-node", **more: Any) -> dict[str, Budget]:
@@ -116,6 +117,18 @@ def test_the_table_says_where_it_was_measured_and_what_the_formula_was_given() -
     assert points_of(line) == "H 5 20, F 4 23, T 1"
     assert (limits_of(line), slope_of(line)) == ("63 101", "2.67 ≤ 2.87 per H")
     assert line.as_json()["slope_tolerance"] == pytest.approx(5 / 15, abs=1e-4)
+
+
+def test_beside_the_public_engine_each_line_says_how_deep_its_graph_was() -> None:
+    points: dict[tuple[str, Ground], list[Point]] = {
+        ("cold-query", "grown"): [point(9, H=40.0), point(12, H=84.0)],
+        ("cold-query", "optimized"): [point(8, H=109.0)],
+    }
+    console = Console(record=True, width=140, file=io.StringIO())
+    console.print(yardstick_table(beside(Measured(points))))
+    _, heads, *rows = (line.split() for line in console.export_text().splitlines())
+    assert heads == ["operation", "graph", "commits", "requests", "public", "engine", "at", "80", "ratio"]
+    assert [row[:4] for row in rows] == [["cold-query", "grown", "84", "12"], ["cold-query", "optimized", "109", "8"]]
 
 
 def test_a_curve_says_its_numbers_without_colour() -> None:
