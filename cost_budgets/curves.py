@@ -144,7 +144,7 @@ def _axes(label: str, ticks: Sequence[tuple[float, float]], top: float, along: s
 
 def _number(x: float, y: float, value: int, taken: list[_Box]) -> str:
     """The number of a point: above it, or where there is room."""
-    half = len(str(value)) * _LETTER / 2
+    half = len(str(value)) * _LETTER / 2 + 2
     places = [(x + across, y + down) for down in (-8, 16, -19, 27) for across in (0.0, half + 4, -half - 4)]
     for at_x, at_y in places:
         box = _Box(at_x - half, at_y - _LETTERS_HIGH + 2, at_x + half, at_y)

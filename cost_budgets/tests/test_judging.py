@@ -149,6 +149,10 @@ def test_a_report_is_a_page_and_a_file_for_programs(tmp_path: Path) -> None:
         "T": 1, "H": 200, "B": 0, "R": 1, "F": 0, "measured": 33, "limit": 30
     }  # fmt: skip
     assert all(each["guards"] == ["COST-03"] and each["store"] == "moto" for each in read["budgets"])
-    assert "<td>H 10 50 200</td>" in page and "<td>COST-03</td>" in page and "0.06 &gt; 0.03 per H" in page
+    assert (
+        "<td>H 10 50 200</td>" in page
+        and '<span class="whole">COST-03</span>' in page
+        and "0.06 &gt; 0.03 per H" in page
+    )
     assert "Granite 1, measured on moto" in page and read["seconds"] == 3.0
     assert "&lt;b&gt;" in page and "<b>" not in page and "<svg" in page and "cleanup: the engine does not" in page
