@@ -27,10 +27,10 @@ Costs = dict[tuple[str, str], Points]
 def read_costs(path: Path) -> tuple[str, Costs]:
     """The engine of a cost.json, and of each operation and graph the requests by commits, or by what else grew."""
     body: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    stores = dict.fromkeys(str(row.get("store", body["store"])) for row in body["measurements"])
+    stores = dict.fromkeys(row["store"] for row in body["measurements"] if "store" in row)
     if len(stores) > 1:
         raise ValueError(f"{path} has the costs on several stores, {', '.join(stores)}: measure on one")
-    grew = {(row["operation"], row["ground"]): row["along"] for row in body["budgets"]}
+    grew = {(row["operation"], row["ground"]): row["along"] for row in body.get("budgets", ())}
     found: Costs = {}
     for row in body["measurements"]:
         along = grew.get((row["operation"], row["ground"]), "H")
