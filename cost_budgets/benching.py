@@ -28,13 +28,15 @@ from typing import Any, Final
 import lance
 import pyarrow as pa
 
+from conformance.adapters import TIMEOUT_SECONDS
 from conformance.judge import Engine, Handle
 from conformance.runner.redaction import without_secrets
-from fixtures.forge import Forge
-from fixtures.stores.catalog import Store
+from fixtures.forge import Forge, NothingThere
+from fixtures.stores.catalog import S3, Store
 
 FORMAT: Final = 1
 ROUNDS: Final = 20
+TIMED: Final = ("insert one row", "read a table", "ask for a snapshot", "open the graph")
 # How many earlier runs a new one is held against.
 RUNS_COMPARED: Final = 10
 _CPU_INFO: Final = Path("/proc/cpuinfo")
@@ -53,6 +55,10 @@ _KINDS: Final[Mapping[type, str]] = {
 }
 # What differs from itself tenfold says nothing, and more than that is nothing that was measured.
 _NOISE_MAX: Final = 10.0
+
+
+class NotTimed(Exception):
+    """An engine that has nothing which could be held against bare Lance: why."""
 
 
 class HistoryError(ValueError):
@@ -97,12 +103,24 @@ class Difference:
     slower: bool = field(default=False)
 
 
-def bench(engine: str, store: Store, *, rounds: int = ROUNDS) -> BenchRun:
-    """Time every operation in turns with its bare counterpart and with itself."""
-    with closing(Engine.connect(engine, env=store.env)) as connected:
+def bench(
+    engine: str,
+    store: Store,
+    *,
+    rounds: int = ROUNDS,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    told: Callable[[str], object] = lambda name: None,
+) -> BenchRun:
+    """Time every operation in turns with its bare counterpart and with itself. `told` hears of each before that."""
+    with closing(Engine.connect(engine, env=store.env, timeout_seconds=timeout_seconds)) as connected:
         name = f"{connected.hello.name} {connected.hello.version}"
-        place = Place(connected, store)
-        ratios = [ratio_of(title, *in_turns(rounds, ours, ours, bare)) for title, ours, bare in place.pairs()]
+        if S3 in store.capabilities and not connected.supports(S3):
+            # It would take the address for that of a directory, and write wherever it was started.
+            raise NotTimed("the engine does not declare s3")
+        place, ratios = Place(connected, store), []
+        for title, ours, bare in place.pairs():
+            told(title)
+            ratios.append(ratio_of(title, *in_turns(rounds, ours, ours, bare)))
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return BenchRun(name, store.name, rounds, now, environment(), tuple(ratios), without_secrets(engine))
 
@@ -143,7 +161,10 @@ class Place:
         rows = ({"type": "Person", "data": {"name": f"p{n:05}", "age": n % 90}} for n in range(_ROWS))
         self._handle.load("\n".join(map(json.dumps, rows)), "append")
         forge = Forge(self._uri, dict(store.env))
-        copy = forge.storage("node:Person").to_table()
+        try:
+            copy = forge.storage("node:Person").to_table()
+        except NothingThere as error:
+            raise NotTimed(f"the engine keeps no Lance tables at {self._uri} to be held against bare Lance") from error
         self._options = forge.storage_options
         self._bare_uri = f"{store.fresh_root()}/bare.lance"
         self._bare = lance.write_dataset(
@@ -151,11 +172,12 @@ class Place:
         )
 
     def pairs(self) -> Sequence[tuple[str, Callable[[], object], Callable[[], object]]]:
+        insert, read, ask, open_ = TIMED
         return (
-            ("insert one row", self._insert, self._bare_insert),
-            ("read a table", lambda: self._handle.read("node:Person"), lambda: self._bare.to_table().to_pylist()),
-            ("ask for a snapshot", self._handle.snapshot, lambda: self._bare.latest_version),
-            ("open the graph", lambda: self._engine.open(self._uri).close(), self._bare_open),
+            (insert, self._insert, self._bare_insert),
+            (read, lambda: self._handle.read("node:Person"), lambda: self._bare.to_table().to_pylist()),
+            (ask, self._handle.snapshot, lambda: self._bare.latest_version),
+            (open_, lambda: self._engine.open(self._uri).close(), self._bare_open),
         )
 
     def _insert(self) -> object:
@@ -241,6 +263,17 @@ def elsewhere(history: Sequence[BenchRun], now: BenchRun) -> list[str]:
         return []
     then, here = _place(alike[-1]), _place(now)
     return [f"{name} {then.get(name)} then, {here.get(name)} now" for name in here if then.get(name) != here[name]]
+
+
+def timed_otherwise(history: Sequence[BenchRun], now: BenchRun) -> list[str]:
+    """How the newest run of this engine on this store was timed otherwise, in words; nothing without one."""
+    same = [run for run in history if (run.store, _name(run.engine)) == (now.store, _name(now.engine))]
+    if not same:
+        return []
+    then = same[-1]
+    rounds = [f"{then.rounds} rounds, and this one {now.rounds}"] if then.rounds != now.rounds else []
+    adapter = [f"the engine '{then.adapter}', and this one '{now.adapter}'"] if then.adapter != now.adapter else []
+    return rounds + adapter
 
 
 def _timed_alike(history: Sequence[BenchRun], now: BenchRun) -> list[BenchRun]:

@@ -29,6 +29,7 @@ from cost_budgets.toml_lines import lines_of
 from fixtures.mutants import MUTANTS
 
 BUDGETS: Final = Path(__file__).with_name("budgets.toml")
+_PLACE: Final = re.compile(r" \(at (?:line (?P<line>\d+), column \d+|end of document)\)$")
 _FIELDS: Final = ("guards", "tripwires", "at_most", "at_least", "after_optimize", "bounded")
 
 
@@ -58,7 +59,7 @@ def read_budgets(path: Path = BUDGETS) -> dict[str, Budget]:
     try:
         body = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BudgetError(f"{path}: is no TOML: {error}") from error
+        raise BudgetError(f"{path}:{_line_of(error, text)}: is no TOML: {_PLACE.sub('', str(error))}") from error
     except RecursionError:
         raise BudgetError(f"{path}:{_deepest_line(text)}: is nested deeper than any budget is") from None
     except ValueError:
@@ -68,6 +69,12 @@ def read_budgets(path: Path = BUDGETS) -> dict[str, Budget]:
         raise BudgetError(f"{path}: has no budget in it; write for example [insert-node]")
     lines = lines_of(text)
     return {name: _Reader(path, lines, name).budget(table) for name, table in body.items()}
+
+
+def _line_of(error: tomllib.TOMLDecodeError, text: str) -> int:
+    """Where TOML cannot be read: the reader says it in its words only, and calls the last line the end."""
+    said = _PLACE.search(str(error))
+    return int(said["line"]) if said and said["line"] else max(1, len(text.splitlines()))
 
 
 def _deepest_line(text: str) -> int:
@@ -127,8 +134,9 @@ class _Reader:
             raise self._wrong(("after_optimize",), f"'{self._operation}' is not measured after an optimize")
         if not budget.guards:
             raise self._wrong(("guards",), f"the budget of '{self._operation}' names no requirement that it guards")
-        if not budget.at_most and not budget.at_least:
-            raise self._wrong((), f"the budget of '{self._operation}' limits nothing: give at_most")
+        if not (budget.at_most or budget.at_least or budget.after_optimize):
+            given = "give at_most, at_least or after_optimize"
+            raise self._wrong((), f"the budget of '{self._operation}' limits nothing: {given}")
         return budget
 
     def _refuse_the_impossible(self, budget: Budget) -> None:

@@ -1,38 +1,50 @@
 """`touchstone cost`: what an engine's operations cost on S3, held against budgets.
 
-Exit codes are those of a run: 0 within the budgets, 1 over them, 2 usage, 3 the engine, its adapter or the store broke
-down, or an operation could not be measured, 4 nothing was measured.
+Exit codes are those of a run: 0 within the budgets, 1 over or under them, 2 usage, 3 the engine, its adapter or the
+store broke down, or an operation could not be measured, 4 nothing was measured. Of several stores the worst counts: 3,
+then 1, then 4.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from conformance.adapters import InvalidEngineSpec, parse
 from conformance.consoles import make_console, usage
-from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_TESTED
-from failpoints.command_ends import EngineOption, StoreOption, TimeoutOption, in_words
+from failpoints.command_ends import EngineOption, TimeoutOption, in_words
+from fixtures.stores.catalog import OWN_SERVER, S3, STORES, UnknownStore, kind_of
+from fixtures.stores.moto import StoreUnavailable
 
 if TYPE_CHECKING:
-    from cost_budgets.judging import Line
-    from cost_budgets.measuring import Measured
+    from conformance.judge.engine import Hello
+    from cost_budgets.budgets import Budget
+    from cost_budgets.measuring import Measured, Profile
+    from cost_budgets.reporting import StoreCost
+    from failpoints.workshop import Bench
     from fixtures.stores.catalog import Store
 
+EXIT_INTERRUPTED: Final = 130
 _PROFILES: Final = ("full", "quick")
+_OWN: Final = ", ".join(name for name, kind in STORES.items() if OWN_SERVER in kind.capabilities)
 
 
 def cost_command(
     engine: EngineOption = "reference",
-    store: StoreOption = "moto",
+    store: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--store", help=f"An S3 server that the command starts itself: {_OWN}; may be repeated. By default moto."
+        ),
+    ] = None,
     profile: Annotated[str, typer.Option(help=f"How deep the graphs get: {' or '.join(_PROFILES)}.")] = "full",
     operation: Annotated[
         list[str] | None, typer.Option("--operation", help="An operation; may be repeated. By default all.")
@@ -45,108 +57,152 @@ def cost_command(
     """Count the requests of every operation at several depths, and hold them against budgets."""
     from conformance.runner.redaction import without_secrets
     from conformance.runner.session import without_aws_variables
+    from cost_budgets.at_stores import check_folder, names_of
     from cost_budgets.budgets import BUDGETS, BudgetError, read_budgets
-    from cost_budgets.judging import judge
-    from cost_budgets.measuring import PAGE_KEYS, PROFILES, Measured, counting, measure
+    from cost_budgets.measuring import PROFILES
     from cost_budgets.operations import OPERATIONS
-    from cost_budgets.reporting import report_of, table_of, write_report
-    from cost_budgets.yardstick import beside, yardstick_table
+    from cost_budgets.reporting import CODES, report_of, worst_verdict, write_report
 
     if profile not in PROFILES:
         raise usage(f"--profile is {' or '.join(PROFILES)}, not '{profile}'")
     unknown = [name for name in operation or () if name not in OPERATIONS]
     if unknown:
         raise usage(f"there is no operation '{unknown[0]}'; there are {', '.join(OPERATIONS)}")
+    stores = names_of(store, "moto")
     try:
         parse(engine)
         known = read_budgets(budgets or BUDGETS)
-    except (InvalidEngineSpec, BudgetError) as error:
+        for name in stores:
+            _check_store(name)
+    except (InvalidEngineSpec, BudgetError, UnknownStore) as error:
         raise usage(str(error)) from None
     without = [name for name in operation or () if name not in known]
     if without:
         raise usage(f"{budgets} has no budget for '{without[0]}'; it has some for {', '.join(known)}")
+    if report is not None:
+        check_folder(report, "the report")
     chosen = list(dict.fromkeys(operation or known))
     console = make_console()
     # What is printed as JSON is for a program: everything else goes where a person looks.
     words = Console(stderr=True) if as_json else console
     without_aws_variables()
-    found = Measured()
-    with (
-        in_words(words) as ended,
-        _progress(words) as told,
-        _store(store, PAGE_KEYS) as place,
-        counting(place, engine, timeout_seconds=timeout) as bench,
-    ):
-        found = measure(bench, place, PROFILES[profile], names=chosen, told=told)
+    costs: list[StoreCost] = []
+    with in_words(words) as ended:
+        for name in stores:
+            costs.append(_cost_at(name, engine, PROFILES[profile], chosen, known, timeout))
+            _show(words, costs[-1], profile, known, with_tables=not as_json)
     if ended.early:
-        raise typer.Exit(130)
-    lines = judge(found, known)
-    wrong = [line for line in lines if line.verdict != "ok"]
-    said = _said(found, lines, wrong)
-    whole: dict[str, Any] = report_of(
-        found, lines, engine=without_secrets(engine), store=store, profile=profile, verdict_words=said
-    )
+        raise typer.Exit(EXIT_INTERRUPTED)
+    guards = {name: budget.guards for name, budget in known.items()}
+    whole = report_of(costs, engine=without_secrets(engine), profile=profile, guards=guards)
     if as_json:
         typer.echo(json.dumps(whole))
-    else:
-        console.print(table_of(lines))
-        if beside(found):
-            console.print(yardstick_table(beside(found)))
-    for name, why in found.unsupported.items():
-        words.print(f"[bold magenta]unsupported[/] {name}: {escape(why)}", highlight=False, soft_wrap=True)
-    for name, why in found.failed.items():
-        words.print(f"[bold red]could not be measured[/] {name}: {escape(why)}", highlight=False, soft_wrap=True)
-    for name, what in whole["unclassified"].items():
-        words.print(f"[bold yellow]unclassified[/] {name}: {escape(what)}", highlight=False, soft_wrap=True)
     if report is not None:
         try:
-            page = write_report(report, whole, lines)
+            page = write_report(report, whole, costs, guards)
         except OSError as error:
             raise usage(f"the report cannot be written to {report}: {error.strerror}") from None
         words.print(f"report: {page}", highlight=False, soft_wrap=True)
-    if not lines and not found.failed:
-        words.print("[bold cyan]nothing was measured[/] that has a budget", highlight=False)
-        raise typer.Exit(NOTHING_TESTED)
-    for line in wrong:
-        guards = ", ".join(known[line.operation].guards)
-        words.print(
-            f"[bold red]{line.verdict}[/] {line.operation}, {line.ground}: {line.measure} {line.values} against "
-            f"{line.formula} [{guards}]".replace(f"[{guards}]", rf"\[{guards}]"),
-            highlight=False,
-            soft_wrap=True,
-        )
-    style = "green" if whole["verdict"] == "within" else "red"
-    words.print(f"[bold {style}]{whole['verdict']}[/]: {said}", highlight=False)
+    if len(costs) > 1:
+        for each in costs:
+            words.print(f"{each.store}: {_styled(each.verdict)}", highlight=False)
     # As in every run, 3 comes before 1: what could not be measured says nothing about the engine.
-    if found.failed:
-        raise typer.Exit(COULD_NOT_RUN)
-    raise typer.Exit(FAILS if wrong else CONFORMS)
+    raise typer.Exit(CODES[worst_verdict(costs)])
 
 
-def _said(found: Measured, lines: Sequence[Line], wrong: Sequence[Line]) -> str:
-    """The closing words: how many budgets were held against what was measured, and how much was not."""
-    kept = "none held against anything" if not lines else f"{len(wrong)} broken" if wrong else "all kept"
-    said = f"{len(lines)} budgets, {kept}"
-    if found.unsupported:
-        said += f", of what could be measured: {len(found.unsupported)} unsupported"
-    if found.failed:
-        said += f"; {len(found.failed)} could not be measured"
-    return f"{said}."
+def _check_store(name: str) -> None:
+    """Refuse a store before which nothing can be counted, before anything is started."""
+    if OWN_SERVER not in kind_of(name).capabilities:
+        why = "a local directory has none" if name == "local" else f"'{name}' is somebody's, and mostly behind TLS"
+        raise usage(f"requests are counted between an engine and an S3 server of our own; {why}: give --store moto")
+
+
+def _cost_at(
+    name: str, engine: str, profile: Profile, chosen: Sequence[str], known: Mapping[str, Budget], timeout: float
+) -> StoreCost:
+    """Measure at one store. What breaks down there is kept in words, and the next store has its turn."""
+    from conformance.runner.redaction import without_secrets
+    from cost_budgets.at_stores import BROKEN
+    from cost_budgets.judging import judge
+    from cost_budgets.measuring import PAGE_KEYS, counting
+    from cost_budgets.operations import OPERATIONS
+    from cost_budgets.progress import progress_bar
+    from cost_budgets.reporting import StoreCost
+
+    began, says = time.monotonic(), ""
+    steps = sum(len(profile.of(OPERATIONS[each], ground)) for each in chosen for ground in OPERATIONS[each].grounds)
+    try:
+        with (
+            progress_bar(f"{without_secrets(engine)} on {name}", steps) as told,
+            _store(name, PAGE_KEYS) as place,
+            counting(place, engine, timeout_seconds=timeout) as bench,
+        ):
+            hello = _hello(bench)
+            says = f"{hello.name} {hello.version}"
+            found = _measured(bench, place, profile, chosen, told, hello)
+    except StoreUnavailable as reason:
+        return StoreCost(name, says, skipped=str(reason))
+    except BROKEN as fault:
+        return StoreCost(name, says, broken=str(fault), seconds=time.monotonic() - began)
+    return StoreCost(name, says, found, judge(found, known), time.monotonic() - began)
+
+
+def _measured(
+    bench: Bench, place: Store, profile: Profile, chosen: Sequence[str], told: Callable[[str], object], hello: Hello
+) -> Measured:
+    from cost_budgets.at_stores import NO_S3
+    from cost_budgets.measuring import Measured, measure
+
+    if S3 not in hello.capabilities:
+        # It would take the address for that of a directory, and write wherever it was started.
+        return Measured(unsupported={"every operation": NO_S3})
+    return measure(bench, place, profile, names=chosen, told=told)
+
+
+def _hello(bench: Bench) -> Hello:
+    driver = bench.drivers.take()
+    bench.drivers.done(driver)
+    return driver.engine.hello
 
 
 def _store(name: str, page_keys: int) -> AbstractContextManager[Store]:
     """A store between which and an engine requests can be counted."""
-    from failpoints.workshop import check_store
     from fixtures.stores.catalog import running
 
-    check_store(name)
     return running(name, page_keys=page_keys)
 
 
-@contextmanager
-def _progress(console: Console) -> Iterator[Callable[[str], None]]:
-    """A line that says what is being measured, on a terminal."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("")
-        yield lambda name: progress.update(task, description=name)
+def _show(console: Console, cost: StoreCost, profile: str, known: Mapping[str, Budget], *, with_tables: bool) -> None:
+    """What was found at one store, for people."""
+    from cost_budgets.reporting import table_of, unclassified_of
+    from cost_budgets.yardstick import beside, yardstick_table
+
+    def say(style: str, word: str, rest: str) -> None:
+        console.print(f"[bold {style}]{word}[/]{escape(rest)}", highlight=False, soft_wrap=True)
+
+    if cost.skipped:
+        return say("cyan", "skipped", f": {cost.skipped}")
+    took = f", profile {profile}, {cost.seconds:.0f} s"
+    say("default", f"{escape(cost.engine or 'the engine')} on {cost.store}", took)
+    if cost.broken:
+        return say("red", "could not run", f": {cost.broken}")
+    if with_tables and cost.lines:
+        console.print(table_of(cost.lines))
+        if beside(cost.found):
+            console.print(yardstick_table(beside(cost.found)))
+    for name, why in cost.found.unsupported.items():
+        say("magenta", "unsupported", f" {name}: {why}")
+    for name, why in cost.found.failed.items():
+        say("red", "could not be measured", f" {name}: {why}")
+    for name, what in unclassified_of(cost.found).items():
+        say("yellow", "unclassified", f" {name}: {what}")
+    if cost.verdict == "nothing_measured":
+        return say("cyan", "nothing was measured", " that has a budget")
+    for line in cost.wrong:
+        what = f" {line.operation}, {line.ground}: {line.measure} {line.values} against {line.formula}"
+        say("red", line.verdict, f"{what} [{', '.join(known[line.operation].guards)}]")
+    console.print(f"{_styled(cost.verdict)}: {escape(cost.words)}", highlight=False)
+
+
+def _styled(verdict: str) -> str:
+    return f"[bold {'green' if verdict == 'within' else 'red'}]{verdict}[/]"

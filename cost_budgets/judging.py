@@ -41,6 +41,8 @@ class Line:
     slope_limit: float
     verdict: Verdict
     bound: Literal["at_most", "at_least"] = "at_most"
+    # By how much the slope may be above its limit: a line through whole numbers is never quite flat.
+    slope_tolerance: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -56,6 +58,7 @@ class Line:
             "along": self.along,
             "slope": round(self.slope, 4),
             "slope_limit": round(self.slope_limit, 4),
+            "slope_tolerance": round(self.slope_tolerance, 4),
             "verdict": self.verdict,
         }
 
@@ -81,13 +84,25 @@ def _lines(budget: Budget, ground: Ground, points: Sequence[Point]) -> Iterator[
         limits = tuple(formula.at(each) for each in variables)
         slope = fitted_slope([(each[along], value) for each, value in zip(variables, values, strict=True)])
         slope_limit = fitted_slope([(each[along], limit) for each, limit in zip(variables, limits, strict=True)])
+        tolerance = _tolerance(measure, limits, is_bounded=measure in bounded)
         verdict: Verdict = "ok"
         if any(value > limit for value, limit in zip(values, limits, strict=True)):
             verdict = "over"
-        elif (slope - slope_limit) * span > _tolerance(measure, limits, is_bounded=measure in bounded):
+        elif (slope - slope_limit) * span > tolerance:
             verdict = "grows"
         yield Line(
-            budget.operation, ground, measure, formula, values, limits, variables, along, slope, slope_limit, verdict
+            operation=budget.operation,
+            ground=ground,
+            measure=measure,
+            formula=formula,
+            values=values,
+            limits=limits,
+            variables=variables,
+            along=along,
+            slope=slope,
+            slope_limit=slope_limit,
+            verdict=verdict,
+            slope_tolerance=tolerance / span if span else 0.0,
         )
     for measure, formula in budget.at_least.items():
         values = tuple(point.tally.measure(measure) for point in points)

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from markupsafe import escape
 
+from cost_budgets.formulas import VARIABLES
+
 _WIDTH: Final = 380
 _HEIGHT: Final = 180
 _COLUMNS: Final = 2
@@ -23,12 +25,18 @@ Costs = dict[tuple[str, str], Points]
 
 
 def read_costs(path: Path) -> tuple[str, Costs]:
-    """The engine of a cost.json, and of each operation and graph the requests by commits."""
+    """The engine of a cost.json, and of each operation and graph the requests by commits, or by what else grew."""
     body: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    stores = dict.fromkeys(row["store"] for row in body["measurements"] if "store" in row)
+    if len(stores) > 1:
+        raise ValueError(f"{path} has the costs on several stores, {', '.join(stores)}: measure on one")
+    grew = {(row["operation"], row["ground"]): row["along"] for row in body.get("budgets", ())}
     found: Costs = {}
     for row in body["measurements"]:
-        points = found.setdefault((row["operation"], row["ground"]), {})
-        points[int(row["variables"]["H"])] = int(row["requests"])
+        along = grew.get((row["operation"], row["ground"]), "H")
+        graph = row["ground"] if along == "H" else f"{row['ground']}, by {VARIABLES.get(along, along)}"
+        points = found.setdefault((row["operation"], graph), {})
+        points[int(row["variables"][along])] = int(row["requests"])
     return str(body["engine"]), found
 
 

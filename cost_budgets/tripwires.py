@@ -8,16 +8,19 @@ engines that must break it; an engine that breaks a budget which does not name i
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Annotated, Final
 
-from conformance.consoles import make_console
+import typer
+
+from conformance.consoles import make_console, usage
 from conformance.runner.session import without_aws_variables
+from conformance.runner.verdict import CONFORMS, FAILS
 from cost_budgets.budgets import Budget, read_budgets
 from cost_budgets.judging import judge
 from cost_budgets.measuring import PAGE_KEYS, Profile, counting, measure
+from failpoints.command_ends import EXIT_INTERRUPTED, in_words
 from failpoints.workshop import SweepBroken
 from fixtures.mutants import MUTANTS
 from fixtures.stores.catalog import Store, running
@@ -67,11 +70,23 @@ def trip(
     return Tripped(name, broken, frozenset(each for each in chosen if name in known[each].tripwires))
 
 
-def main() -> None:
+def main(
+    engine: Annotated[
+        list[str] | None, typer.Argument(help="Names of costly engines; by default all.", metavar="[NAME]...")
+    ] = None,
+) -> None:
+    """Measure costly engines on moto, and say which budgets each of them broke.
+
+    Exit codes: 0 each broke the budgets that name it and no other, 1 one did not, 2 usage, 3 the store or an engine
+    broke down, 4 moto is not here.
+    """
+    unknown = [name for name in engine or () if name not in COSTLY]
+    if unknown:
+        raise usage(f"there is no costly engine '{unknown[0]}'; there are {', '.join(COSTLY)}")
     without_aws_variables()
     console, wrong = make_console(), False
-    with running("moto", page_keys=PAGE_KEYS) as store:
-        for name in sys.argv[1:] or COSTLY:
+    with in_words(console) as ended, running("moto", page_keys=PAGE_KEYS) as store:
+        for name in engine or COSTLY:
             tripped = trip(store, name)
             wrong |= bool(tripped.missed or tripped.unrelated or not tripped.broken)
             console.print(f"{name}: broke {', '.join(sorted(tripped.broken)) or 'nothing'}", soft_wrap=True)
@@ -79,8 +94,10 @@ def main() -> None:
                 console.print(f"  kept, and names it: {', '.join(sorted(tripped.missed))}", soft_wrap=True)
             if tripped.unrelated:
                 console.print(f"  broken, and does not name it: {', '.join(sorted(tripped.unrelated))}", soft_wrap=True)
-    raise SystemExit(1 if wrong else 0)
+    if ended.early:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    raise typer.Exit(FAILS if wrong else CONFORMS)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -61,13 +61,13 @@ def _at_depth(points: Sequence[Point]) -> Point | None:
 
 
 def yardstick_table(found: Sequence[Beside]) -> Table:
-    """Side by side, for a terminal."""
-    table = Table(box=None, pad_edge=False, header_style="bold", title="beside the public engine 0.8.0 at 80 commits")
+    """Side by side, for a terminal; with the depth, because a graph may have got deeper than the yardstick's."""
+    table = Table(box=None, pad_edge=False, header_style="bold", title="beside the public engine 0.8.0")
     for name in ("operation", "graph"):
         table.add_column(name, no_wrap=True)
-    for name in ("requests", "public engine", "ratio"):
+    for name in ("commits", "requests", f"public engine at {DEPTH}", "ratio"):
         table.add_column(name, justify="right")
     for each in found:
         ratio = f"{each.requests / each.public:.2f}"
-        table.add_row(each.operation, each.ground, str(each.requests), str(each.public), ratio)
+        table.add_row(each.operation, each.ground, str(each.commits), str(each.requests), str(each.public), ratio)
     return table

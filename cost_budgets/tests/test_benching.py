@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
+import fixtures
 from conformance.cli import app
 from cost_budgets import benching
 from cost_budgets.benching import (
@@ -29,7 +32,7 @@ from cost_budgets.benching import (
     usual,
 )
 from fixtures.stores import moto
-from fixtures.stores.catalog import S3, Store
+from fixtures.stores.catalog import S3, Store, StoreUnavailable
 
 RUN = BenchRun(
     "omniref 0.1.0", "local", 20, "2026-01-01T00:00:00+00:00", {"python": "3.11"}, (Ratio("insert", 3.0, 0.05),)
@@ -169,6 +172,116 @@ def test_the_command_measures_saves_and_compares(tmp_path: Path) -> None:
     third = CliRunner().invoke(app, args, env={"COLUMNS": "200"})
     assert third.exit_code == 0, third.output
     assert "not compared, measured elsewhere: pylance 0.0.1 then" in third.output
+
+
+class FakeBench:
+    """A benchmark that takes no time, of whatever is asked for, at stores that are not there."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, history: Path) -> None:
+        self.history, self.ratios, self.missing = history, RUN.ratios, set[str]()
+        self.timeouts: list[float] = []
+        monkeypatch.setattr("cost_budgets.bench_command.running", self._running)
+        monkeypatch.setattr(benching, "bench", self._bench)
+
+    @contextmanager
+    def _running(self, name: str) -> Iterator[Store]:
+        if name in self.missing:
+            raise StoreUnavailable(f"the store '{name}' cannot run here")
+        yield Store(name, {}, lambda: "", lambda uri: None)
+
+    def _bench(self, engine: str, store: Store, *, rounds: int, timeout_seconds: float, told: Any) -> BenchRun:
+        self.timeouts.append(timeout_seconds)
+        return replace(RUN, store=store.name, rounds=rounds, adapter=engine, ratios=self.ratios)
+
+    def __call__(self, *args: str) -> Result:
+        return CliRunner().invoke(app, ["bench", "--history", str(self.history), *args], env={"COLUMNS": "200"})
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeBench:
+    return FakeBench(monkeypatch, tmp_path / "history.jsonl")
+
+
+def test_every_store_that_is_named_is_timed_saved_and_shown(fake: FakeBench) -> None:
+    result = fake("--store", "local", "--store", "moto,local")
+    assert result.exit_code == 0, result.output
+    assert [run.store for run in read_history(fake.history)] == ["local", "moto"]
+    assert "omniref 0.1.0 on local, 20 rounds, 0 s" in result.output and "omniref 0.1.0 on moto" in result.output
+
+
+@pytest.mark.parametrize(("ratio", "missing", "code"), [(9.0, {"minio"}, 1), (3.0, {"minio"}, 4), (3.0, set(), 0)])
+def test_the_worst_store_decides(fake: FakeBench, ratio: float, missing: set[str], code: int) -> None:
+    assert fake().exit_code == 0
+    fake.ratios, fake.missing = later(ratio).ratios, missing
+    result = fake("--store", "minio", "--store", "local", "--compare")
+    assert result.exit_code == code, result.output
+    assert ("skipped: the store 'minio' cannot run here" in result.output) == bool(missing)
+
+
+def test_runs_with_other_rounds_are_no_lack_of_runs(fake: FakeBench) -> None:
+    assert fake("--rounds", "5").exit_code == 0
+    result = fake("--rounds", "7", "--compare")
+    assert result.exit_code == 4, result.output
+    words = "not compared: the last run of this engine on this store had 5 rounds, and this one 7"
+    assert words in result.output and "no earlier run" not in result.output
+    assert fake("--rounds", "7", "--compare").exit_code == 0, "what was not compared is there for the next one"
+
+
+def test_where_no_operation_is_in_common_nothing_was_compared(fake: FakeBench) -> None:
+    save(fake.history, replace(RUN, adapter="reference", ratios=(Ratio("sing", 2.0, 0.1),)))
+    result = fake("--compare")
+    assert result.exit_code == 4, result.output
+    assert "nothing that was timed now was timed in an earlier run" in result.output
+    assert "not slower" not in result.output
+
+
+def test_what_is_new_is_said_not_to_be_compared(fake: FakeBench) -> None:
+    assert fake().exit_code == 0
+    fake.ratios = (*RUN.ratios, Ratio("sing", 1.0, 0.1))
+    result = fake("--compare")
+    assert result.exit_code == 0 and "not slower; not compared: sing" in result.output
+
+
+def test_how_long_an_answer_may_take_can_be_said(fake: FakeBench) -> None:
+    assert fake("--timeout", "7").exit_code == 0 and fake.timeouts == [7.0]
+
+
+def test_an_engine_that_hangs_is_not_waited_for_any_longer_than_that(tmp_path: Path) -> None:
+    args = ["--engine", f"cmd:{sys.executable} -m fixtures.drivers.broken.hangs", "--timeout", "0.5"]
+    args += ["--history", str(tmp_path / "history.jsonl")]
+    result = CliRunner().invoke(app, ["bench", *args], env={"COLUMNS": "200"})
+    assert result.exit_code == 3, result.output
+    assert "the driver gave no answer within 0.5 s" in result.output
+
+
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed: it runs the toy")
+TOY = f"cmd:node {Path(fixtures.__file__).parent / 'drivers' / 'node' / 'driver.mjs'}"
+
+
+@needs_node
+def test_an_engine_without_tables_is_not_timed_and_told_why(tmp_path: Path) -> None:
+    args = ["bench", "--engine", TOY, "--history", str(tmp_path / "history.jsonl")]
+    result = CliRunner().invoke(app, args, env={"COLUMNS": "200"})
+    assert result.exit_code == 4, result.output
+    assert "nothing was timed: the engine keeps no Lance tables at" in result.output
+
+
+@needs_node
+@pytest.mark.s3
+def test_an_engine_that_does_not_declare_s3_is_asked_for_nothing_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["bench", "--engine", TOY, "--store", "moto"], env={"COLUMNS": "200"})
+    assert result.exit_code == 4, result.output
+    assert "nothing was timed: the engine does not declare s3" in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_history_that_cannot_be_written_is_refused_before_anything_is_timed(fake: FakeBench, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    result = CliRunner().invoke(app, ["bench", "--history", str(tmp_path / "file" / "history.jsonl")])
+    assert (result.exit_code, fake.timeouts) == (2, []), result.output
 
 
 @pytest.mark.s3

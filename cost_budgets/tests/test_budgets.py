@@ -120,7 +120,12 @@ def test_a_budget_is_far_below_what_the_public_engine_needs_without_an_optimize(
         ),
         ("# nothing\n", "has no budget in it"),
         ("insert-node = 3\n", "the budget of 'insert-node' is no table"),
-        ("[insert-node\n", "is no TOML"),
+        ("[insert-node\n", ":1: is no TOML: Expected ']' at the end of a table declaration"),
+        (
+            '[insert-node]\nguards = ["COST-01"]\nat_most = { GET = 1 }\nguards = ["COST-01"]\n',
+            ":4: is no TOML: Cannot overwrite a value",
+        ),
+        ('[insert-node]\nguards = [\n "COST-01",\n', ":3: is no TOML: "),
     ],
 )  # fmt: skip
 def test_a_mistake_is_said_with_its_line(tmp_path: Path, text: str, words: str) -> None:
@@ -130,6 +135,12 @@ def test_a_mistake_is_said_with_its_line(tmp_path: Path, text: str, words: str) 
         read_budgets(path)
     assert words in str(refused.value)
     assert str(refused.value).startswith(str(path))
+
+
+def test_a_budget_may_hold_only_after_an_optimize(tmp_path: Path) -> None:
+    path = tmp_path / "budgets.toml"
+    path.write_text('[insert-node]\nguards = ["COST-01"]\nafter_optimize = { GET = 1 }\n')
+    assert list(read_budgets(path)["insert-node"].after_optimize) == ["GET"]
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from conformance.cli import app
+from conformance.judge.engine import Hello
 from cost_budgets.counters import Tally
 from cost_budgets.counters.tests.test_tally import exchange
 from cost_budgets.measuring import Measured, Point
 from cost_budgets.reporting import unclassified_of
 from cost_budgets.tests.test_judging import point
 from failpoints.gate import Exchange
+from failpoints.workshop import SweepBroken
+from fixtures.stores.catalog import StoreUnavailable
 
 TINY = ["--operation", "warm-read", "--operation", "cold-open-read-only", "--profile", "quick"]
 
@@ -49,13 +53,27 @@ class FakeMeasurement:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[list[str]] = []
         self.found = Measured()
-        monkeypatch.setattr("cost_budgets.commands._store", lambda *_: nullcontext())
+        self.found_at: dict[str, Measured] = {}
+        self.missing: set[str] = set()
+        self.breaks: set[str] = set()
+        self.stores: list[str] = []
+        self.hello = Hello("fake", "7", 4, frozenset({"s3"}))
+        monkeypatch.setattr("cost_budgets.commands._store", self._store)
+        monkeypatch.setattr("cost_budgets.commands._hello", lambda bench: self.hello)
         monkeypatch.setattr("cost_budgets.measuring.counting", lambda *_, **__: nullcontext())
         monkeypatch.setattr("cost_budgets.measuring.measure", self._measure)
 
+    def _store(self, name: str, page_keys: int) -> AbstractContextManager[None]:
+        self.stores.append(name)
+        if name in self.missing:
+            raise StoreUnavailable(f"the store '{name}' cannot run here")
+        return nullcontext()
+
     def _measure(self, *_: object, names: list[str], **__: object) -> Measured:
         self.asked.append(names)
-        return self.found
+        if self.stores[-1] in self.breaks:
+            raise SweepBroken(f"the store '{self.stores[-1]}' broke down")
+        return self.found_at.get(self.stores[-1], self.found)
 
 
 @pytest.fixture
@@ -75,6 +93,90 @@ def test_what_could_not_be_measured_is_no_success_and_comes_before_what_is_broke
     assert result.exit_code == 3, result.output
     assert f"incomplete: 1 budgets, {kept}; 1 could not be measured." in result.output
     assert json.loads((tmp_path / "cost.json").read_text())["verdict"] == "incomplete"
+
+
+def seven_for_a_read(tmp_path: Path) -> list[str]:
+    budgets = tmp_path / "mine.toml"
+    budgets.write_text('[warm-read]\nguards = ["COST-01"]\nat_most = { requests = "7" }\n')
+    return ["--budgets", str(budgets)]
+
+
+def reads(requests: int) -> Measured:
+    return Measured({("warm-read", "grown"): [point(requests)]})
+
+
+def test_every_store_that_is_named_is_measured_and_has_its_own_table(fake: FakeMeasurement, tmp_path: Path) -> None:
+    fake.found_at = {"moto": reads(3), "seaweedfs": reads(4)}
+    stores = ["--store", "moto", "--store", "seaweedfs,moto"]
+    result = cost(*seven_for_a_read(tmp_path), *stores, "--profile", "quick", "--report", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert fake.stores == ["moto", "seaweedfs"]
+    for store, requests in (("moto", 3), ("seaweedfs", 4)):
+        heading = f"fake 7 on {store}, profile quick, 0 s"
+        assert heading in result.output
+        line = result.output.partition(heading)[2].splitlines()[2]
+        assert line.split()[:8] == ["warm-read", "grown", "at", "most", "requests", "H", "10", str(requests)]
+    report = json.loads((tmp_path / "cost.json").read_text())
+    assert report["engine_says"] == "fake 7" and report["store"] == "moto, seaweedfs"
+    assert [(each["store"], each["requests"]) for each in report["measurements"]] == [("moto", 3), ("seaweedfs", 4)]
+    page = (tmp_path / "cost.html").read_text()
+    assert "<h2>moto</h2>" in page and "<h2>seaweedfs</h2>" in page and "fake 7, measured on moto, seaweedfs" in page
+
+
+@pytest.mark.parametrize(
+    ("breaks", "missing", "requests", "code"),
+    [
+        ({"moto"}, set(), 70, 3),
+        (set(), {"moto"}, 70, 1),
+        (set(), {"moto"}, 3, 4),
+        ({"moto"}, {"minio"}, 3, 3),
+    ],
+)
+def test_the_worst_store_decides_and_the_others_are_measured_all_the_same(
+    fake: FakeMeasurement, tmp_path: Path, breaks: set[str], missing: set[str], requests: int, code: int
+) -> None:
+    fake.found, fake.breaks, fake.missing = reads(requests), breaks, missing
+    stores = ["--store", "moto", "--store", "minio", "--store", "seaweedfs"]
+    result = cost(*seven_for_a_read(tmp_path), *stores, "--report", str(tmp_path))
+    assert result.exit_code == code, result.output
+    report = json.loads((tmp_path / "cost.json").read_text())
+    assert "seaweedfs" in {each["store"] for each in report["measurements"]}
+    assert [each["store"] for each in report["stores"]] == ["moto", "minio", "seaweedfs"]
+    for store in breaks:
+        assert f"could not run: the store '{store}' broke down" in result.output
+    for store in missing:
+        assert f"skipped: the store '{store}' cannot run here" in result.output
+
+
+def test_an_engine_that_does_not_declare_s3_is_asked_for_nothing(fake: FakeMeasurement, tmp_path: Path) -> None:
+    """It would take the address of a graph for that of a directory, and write wherever it was started."""
+    fake.hello = replace(fake.hello, capabilities=frozenset({"open", "init"}))
+    result = cost(*seven_for_a_read(tmp_path), "--report", str(tmp_path))
+    assert (result.exit_code, fake.asked) == (4, []), result.output
+    assert "unsupported every operation: the engine does not declare s3" in result.output
+    assert json.loads((tmp_path / "cost.json").read_text())["verdict"] == "nothing_measured"
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_anything_is_measured(
+    fake: FakeMeasurement, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    result = cost("--report", str(tmp_path / "file" / "report"))
+    assert (result.exit_code, fake.stores) == (2, []), result.output
+    assert "the report cannot be written to" in result.stderr
+
+
+@pytest.mark.parametrize(("requests", "verdict"), [(0, "under"), (9, "over")])
+def test_an_engine_that_is_only_under_a_floor_is_not_said_to_be_over(
+    fake: FakeMeasurement, tmp_path: Path, requests: int, verdict: str
+) -> None:
+    budgets = tmp_path / "mine.toml"
+    budgets.write_text('[warm-read]\nguards = ["COST-01"]\nat_most = { requests = 7 }\nat_least = { reads = 1 }\n')
+    fake.found = reads(requests)
+    result = cost("--budgets", str(budgets), "--report", str(tmp_path))
+    assert result.exit_code == 1, result.output
+    assert f"{verdict}: 2 budgets, 1 broken." in result.output
+    assert json.loads((tmp_path / "cost.json").read_text())["verdict"] == verdict
 
 
 def test_an_operation_that_is_named_twice_is_measured_once(fake: FakeMeasurement) -> None:
@@ -98,7 +200,7 @@ def test_requests_of_no_known_kind_are_shown(fake: FakeMeasurement, tmp_path: Pa
     assert f"unclassified warm-read, grown: {words}" in result.output
     assert words in (tmp_path / "cost.html").read_text()
     report = json.loads((tmp_path / "cost.json").read_text())
-    assert report["unclassified"] == {"warm-read, grown": words}
+    assert report["stores"][0]["unclassified"] == {"warm-read, grown": words}
     assert [each["unclassified"] for each in report["measurements"]] == [2]
 
 
@@ -139,8 +241,14 @@ def test_a_file_of_few_budgets_measures_only_what_it_names(tmp_path: Path) -> No
         (["--engine", "nonsense"], 2, "'nonsense' names no engine"),
         (["--budgets", "nowhere.toml"], 2, "nowhere.toml: cannot be read"),
         (["--store", "local"], 2, "a local directory has none"),
-        (["--store", "endpoint"], 2, "'endpoint' is somebody's, and nothing is broken there"),
+        (
+            ["--store", "endpoint"],
+            2,
+            "counted between an engine and an S3 server of our own; 'endpoint' is somebody's, and mostly",
+        ),
         (["--store", "cloud"], 2, "there is no store 'cloud'"),
+        (["--store", "moto", "--store", "local"], 2, "a local directory has none"),
+        (["--store", "moto,cloud"], 2, "there is no store 'cloud'"),
         (["--engine", "cmd:./no-such-driver"], 3, "there is no command"),
     ],
 )

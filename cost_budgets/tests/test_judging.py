@@ -18,7 +18,8 @@ from cost_budgets.formulas import parse_formula
 from cost_budgets.judging import Line, judge
 from cost_budgets.measuring import Measured, Point
 from cost_budgets.operations import Ground
-from cost_budgets.reporting import report_of, table_of, write_report
+from cost_budgets.reporting import StoreCost, limits_of, points_of, report_of, slope_of, table_of, write_report
+from cost_budgets.yardstick import beside, yardstick_table
 
 
 def budget(operation: str = "insert-node", **more: Any) -> dict[str, Budget]:
@@ -103,9 +104,31 @@ def test_the_table_says_measured_limit_slope_and_verdict() -> None:
     console.print(table_of(lines_of()))
     first, second = console.export_text().splitlines()[1:3]
     assert first.split() == [
-        "insert-node", "grown", "at", "most", "requests", "20", "26", "33", "30", "0.06", "per", "H", "30", "over"
+        "insert-node", "grown", "at", "most", "requests", "H", "10", "50", "200", "20", "26", "33", "30",
+        "0.06", ">", "0.03", "per", "H", "30", "over",
     ]  # fmt: skip
     assert second.split()[-2:] == ["1", "ok"]
+
+
+def test_the_table_says_where_it_was_measured_and_what_the_formula_was_given() -> None:
+    """So that a reader can compute the limits, and the slope with what is tolerated of it."""
+    points = measured(*(point(number, H=depth, F=files) for number, depth, files in [(39, 5, 4), (79, 20, 23)]))
+    (line,) = judge(points, budget(at_most={"requests": "54 + 2 F + T"}))
+    assert points_of(line) == "H 5 20, F 4 23, T 1"
+    assert (limits_of(line), slope_of(line)) == ("63 101", "2.67 ≤ 2.87 per H")
+    assert line.as_json()["slope_tolerance"] == pytest.approx(5 / 15, abs=1e-4)
+
+
+def test_beside_the_public_engine_each_line_says_how_deep_its_graph_was() -> None:
+    points: dict[tuple[str, Ground], list[Point]] = {
+        ("cold-query", "grown"): [point(9, H=40.0), point(12, H=84.0)],
+        ("cold-query", "optimized"): [point(8, H=109.0)],
+    }
+    console = Console(record=True, width=140, file=io.StringIO())
+    console.print(yardstick_table(beside(Measured(points))))
+    _, heads, *rows = (line.split() for line in console.export_text().splitlines())
+    assert heads == ["operation", "graph", "commits", "requests", "public", "engine", "at", "80", "ratio"]
+    assert [row[:4] for row in rows] == [["cold-query", "grown", "84", "12"], ["cold-query", "optimized", "109", "8"]]
 
 
 def test_a_curve_says_its_numbers_without_colour() -> None:
@@ -117,12 +140,19 @@ def test_a_curve_says_its_numbers_without_colour() -> None:
 
 def test_a_report_is_a_page_and_a_file_for_programs(tmp_path: Path) -> None:
     lines = lines_of()
-    report = report_of(
-        measured(point(20)), lines, engine="<b>", store="moto", profile="quick", verdict_words="2 budgets, 1 broken."
-    )
-    page = write_report(tmp_path / "new", report, lines).read_text()
+    costs = [StoreCost("moto", "Granite 1", measured(point(20)), lines, 3.0)]
+    guards = {"insert-node": ("COST-03",)}
+    report = report_of(costs, engine="<b>", profile="quick", guards=guards)
+    page = write_report(tmp_path / "new", report, costs, guards).read_text()
     read = json.loads((tmp_path / "new" / "cost.json").read_text())
     assert read["verdict"] == "over" and read["budgets"][0]["points"][2] == {
         "T": 1, "H": 200, "B": 0, "R": 1, "F": 0, "measured": 33, "limit": 30
     }  # fmt: skip
+    assert all(each["guards"] == ["COST-03"] and each["store"] == "moto" for each in read["budgets"])
+    assert (
+        "<td>H 10 50 200</td>" in page
+        and '<span class="whole">COST-03</span>' in page
+        and "0.06 &gt; 0.03 per H" in page
+    )
+    assert "Granite 1, measured on moto" in page and read["seconds"] == 3.0
     assert "&lt;b&gt;" in page and "<b>" not in page and "<svg" in page and "cleanup: the engine does not" in page

@@ -92,6 +92,30 @@ def test_without_optimize_an_insert_grows_only_by_the_fragments_of_its_table(mot
 
 
 @pytest.mark.s3
+@pytest.mark.requirement("COST-06", "COST-09")
+def test_a_merge_reads_a_fragment_that_both_sides_share_at_most_twice_however_many_rows_it_has(
+    moto_store: MotoStore,
+) -> None:
+    """Fragments of one row are kept where the file says what it holds, and need a request less than others."""
+    graph = at_depth(moto_store, 0)
+    read: dict[int, int] = {}
+    for fragments in (3, 13):
+        while len(graph.read("node:Person")) < 3 * fragments + len(read):
+            number = len(graph.read("node:Person"))
+            graph.mutate([person(f"p{number}-{each}") for each in range(3)])
+        branch = f"feat{fragments}"
+        graph.branch_create(branch)
+        graph.mutate([person(f"new{fragments}")], branch=branch)
+
+        def merge(name: str = branch) -> None:
+            Graph.open(graph.store.root.uri, env=moto_store.env).merge(name, "main")
+
+        requests = counted(moto_store, merge)
+        read[fragments] = sum("/nodes/" in each.path and "/data/" in each.path for each in requests)
+    assert read[13] - read[3] <= 2 * 10 + 2, read
+
+
+@pytest.mark.s3
 @pytest.mark.requirement("COST-01", "SNP-02")
 def test_a_repeated_read_probes_once_and_opens_nothing(moto_store: MotoStore) -> None:
     graph = at_depth(moto_store, 5)

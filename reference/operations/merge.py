@@ -203,13 +203,8 @@ def _commit(
     """Validate the whole result, stage it, and make the merge commit. Nothing to change is a commit all the same."""
     branch = ends.target.branch
     rows = {plan.target.table_key: rows_by_id(store, plan.source, plan.delta.present).writable() for plan in plans}
-    changes = ChangeSet(
-        ends.target,
-        {
-            plan.target.table_key: TableChange(plan.target.table_key, rows[plan.target.table_key], plan.delta.deleted)
-            for plan in plans
-        },
-    )
+    tables = {key: TableChange(key, rows[key], plan.delta.deleted) for key, plan in zip(rows, plans, strict=True)}
+    changes = ChangeSet(ends.target, tables)
     _refuse_violations(store, catalog, changes)
     by_pointer = all(_can_point(plan, ends) for plan in plans)
     reads = changes.reads(catalog)

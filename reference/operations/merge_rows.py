@@ -8,6 +8,7 @@ came out of the other by commits of one table, Lance's row versions say which ro
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +54,7 @@ def delta_between(store: GraphStore, older: TableEntry | None, newer: TableEntry
     if older.pin == newer.pin:
         return Delta()
     by_version = is_one_history(store, older, newer)
-    before, after = (_scan(store, entry, by_version) for entry in (older, newer))
+    before, after = (_scan(store, *pair[: 1 + by_version]) for pair in ((older, newer), (newer, older)))
     place = pc.index_in(after["id"], value_set=before["id"])
     kept = pc.is_valid(place)
     common = after.filter(kept)
@@ -66,14 +67,25 @@ def delta_between(store: GraphStore, older: TableEntry | None, newer: TableEntry
     )
 
 
-def _scan(store: GraphStore, entry: TableEntry, with_versions: bool) -> pa.Table:
+def _scan(store: GraphStore, entry: TableEntry, beside: TableEntry | None = None) -> pa.Table:
+    """The ids of a table. Beside another state of one history: with the versions of rows, and only where both differ.
+
+    What is in a fragment that both have is the same in both, and need not be read, however many of those there are.
+    """
     handle = open_entry(store, entry)
-    columns = ["id", ROW_UPDATED_AT] if with_versions else ["id"]
-    return store.tables.run(entry.table_key, lambda: handle.to_table(columns=columns))
+    columns = ["id", ROW_UPDATED_AT] if beside else ["id"]
+    shared = {_files(each) for each in open_entry(store, beside).get_fragments()} if beside else set[str]()
+    fragments = [each for each in handle.get_fragments() if _files(each) not in shared]
+    return store.tables.run(entry.table_key, lambda: handle.scanner(columns=columns, fragments=fragments).to_table())
+
+
+def _files(fragment: Any) -> str:
+    """What a fragment is made of. A branch has files of its parent, and they are called the same there."""
+    return f"{fragment.data_files()} {fragment.deletion_file()} {fragment.metadata.overlays}"
 
 
 def _ids(store: GraphStore, entry: TableEntry | None) -> frozenset[str]:
-    return frozenset() if entry is None else frozenset(_scan(store, entry, False)["id"].to_pylist())
+    return frozenset() if entry is None else frozenset(_scan(store, entry)["id"].to_pylist())
 
 
 def is_one_history(store: GraphStore, one: TableEntry, other: TableEntry) -> bool:

@@ -159,15 +159,17 @@ def _report(body: Mapping[str, Any], _: datetime) -> Facts:
 
 def _cost(body: Mapping[str, Any], changed_at: datetime) -> Facts:
     """Of each operation the point with the longest history counts: growth shows there first."""
-    deepest: dict[tuple[str, str], Mapping[str, Any]] = {}
+    deepest: dict[tuple[str, str, str], Mapping[str, Any]] = {}
     for point in body["measurements"]:
-        key = (_text(point["operation"]), _text(point["ground"]))
+        # A file may have several stores; then each point says which is its own.
+        store = _text(point.get("store", body["store"]))
+        key = (store, _text(point["operation"]), _text(point["ground"]))
         if key not in deepest or point["variables"]["H"] >= deepest[key]["variables"]["H"]:
             deepest[key] = point
-    engine, store, at = _text(body["engine"]), _text(body["store"]), _written(changed_at)
+    engine, at = _text(body["engine"]), _written(changed_at)
     found = [
         Cost(engine, store, f"{operation} ({ground})", measure, at, float(point[measure]))
-        for (operation, ground), point in deepest.items()
+        for (store, operation, ground), point in deepest.items()
         for measure in COST_MEASURES
     ]
     return Facts(1, (), tuple(found))

@@ -1,0 +1,53 @@
+"""What `cost` and `bench` share: several stores in turn, one exit code for all of them, places that can be written to.
+
+A store that is not there is skipped with the reason, and one that breaks down is said to have; the others are measured
+all the same. The exit code is that of the store with which it went worst.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from conformance.adapters import AdapterFault, EngineError, Unsupported
+from conformance.consoles import usage
+from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_TESTED
+from failpoints.gate import GateError
+from failpoints.workshop import SweepBroken
+from fixtures.forge import ForgeError
+
+# With what an engine, its adapter or a store can end a measurement.
+BROKEN: Final = (AdapterFault, Unsupported, EngineError, SweepBroken, GateError, ForgeError)
+NO_S3: Final = "the engine does not declare s3"
+_WORST_FIRST: Final = (COULD_NOT_RUN, FAILS, NOTHING_TESTED, CONFORMS)
+
+
+def names_of(given: Sequence[str] | None, usual: str) -> list[str]:
+    """The stores that were asked for, each once; several may stand in one word, with commas between them."""
+    return list(dict.fromkeys(name for each in given or [usual] for name in each.split(",")))
+
+
+def worst_of(codes: Iterable[int]) -> int:
+    """The exit code of them all: what could not run comes first, then what is broken, then what was not measured."""
+    return min(codes, key=_WORST_FIRST.index, default=NOTHING_TESTED)
+
+
+def check_folder(folder: Path, what: str) -> None:
+    """Refuse a folder that cannot be written to, before anybody has waited for what is to be in it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise usage(f"{what} cannot be written to {folder}: {error.strerror}") from None
+
+
+def check_file(file: Path) -> None:
+    """The same for a file that something is added to."""
+    if file.is_dir() or (file.exists() and not os.access(file, os.W_OK)):
+        raise usage(f"{file} cannot be written")
+    if not file.exists():
+        check_folder(file.parent, file.name)
