@@ -1,4 +1,4 @@
-"""Curves: what an operation costs as history grows, drawn as SVG that can be read without colour.
+"""Curves: what an operation costs as its graph grows, drawn as SVG that can be read without colour.
 
 What was measured is a solid line with a mark at each point, one shape for each graph; what is allowed is dotted. Every
 point has its number beside it, so nobody has to read it off an axis. Pure: lines in, text out.
@@ -17,11 +17,11 @@ from cost_budgets.judging import Line
 WIDTH: Final = 420
 HEIGHT: Final = 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 16, 26, 34
-_DASHES: Final = {"grown": "", "optimized": "8 3", "crashed": "", "branched": "2 3", "payloads": ""}
+_DASHES: Final = {"optimized": "8 3", "branched": "2 3"}
 
 
 def curve(lines: Sequence[Line]) -> Markup:
-    """One measure of one operation, on all graphs that it was measured on."""
+    """One measure of one operation, on all graphs that vary the same."""
     first = lines[0]
     xs = [point[first.along] for line in lines for point in line.variables]
     ys = [max(value, limit) for line in lines for value, limit in zip(line.values, line.limits, strict=True)]
@@ -39,9 +39,8 @@ def curve(lines: Sequence[Line]) -> Markup:
         allowed = [place(x, limit) for x, _, limit in points]
         measured = [place(x, value) for x, value, _ in points]
         parts.append(f'<polyline class="allowed" points="{_path(allowed)}"/>')
-        parts.append(
-            f'<polyline class="measured" stroke-dasharray="{_DASHES[line.ground]}" points="{_path(measured)}"/>'
-        )
+        dashes = _DASHES.get(line.ground, "")
+        parts.append(f'<polyline class="measured" stroke-dasharray="{dashes}" points="{_path(measured)}"/>')
         for (x, y), (_, value, _) in zip(measured, points, strict=True):
             parts.append(_mark(line.ground, x, y))
             parts.append(f'<text x="{x:.1f}" y="{y - 7:.1f}" text-anchor="middle">{value}</text>')

@@ -130,9 +130,9 @@ def _page(report: Mapping[str, Any], lines: Sequence[Line]) -> str:
 
 
 def _drawn(lines: Sequence[Line]) -> list[list[Line]]:
-    """The requests of each operation: one curve for all of its graphs."""
-    found: dict[str, list[Line]] = {}
+    """The requests of each operation: one curve for all of its graphs that vary the same, history or something else."""
+    found: dict[tuple[str, str], list[Line]] = {}
     for line in lines:
         if line.measure == "requests" and line.bound == "at_most":
-            found.setdefault(line.operation, []).append(line)
+            found.setdefault((line.operation, line.along), []).append(line)
     return list(found.values())
