@@ -228,4 +228,5 @@ def test_what_cannot_be_measured_after_an_optimize_is_said(monkeypatch: pytest.M
     assert found.unsupported == {
         "insert-node after optimize": "the engine does not declare optimize",
         "insert-node among branches": "the engine does not declare optimize",
+        "insert-node in a wide catalog": "the engine does not declare optimize",
     }
