@@ -8,7 +8,7 @@
     after_optimize = { LIST = "6" }           what holds as well where the graph was just optimized
     bounded = ["manifest"]                    these may go up and down below their ceilings
 
-An engine may tidy up now and then: what is bounded may climb by half of its ceiling before it counts as growth.
+An engine may tidy up now and then: what is bounded may go up and down, if it comes back to its floor.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@
     T   tables that the operation touches         B   branches besides main
     H   commits of main                           R   rows that it writes
     F   fragments of the tables that it touches, and their deletion files
+    C   tables of the catalog, touched or not
 
 Pure: text and numbers in, numbers out.
 """
@@ -23,6 +24,7 @@ VARIABLES: Final = {
     "B": "branches besides main",
     "R": "rows written",
     "F": "fragments of the tables touched",
+    "C": "tables of the catalog",
 }
 _NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?"
 # More than anybody counts: who writes more has slipped.

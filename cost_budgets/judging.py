@@ -1,7 +1,8 @@
 """The verdict: what was measured, held against what was budgeted. Pure.
 
 A budget is broken at a point that costs more than its formula allows there, or less than it must; or by growth: when
-the line through all points climbs with history, or with branches, faster than the formula does.
+the line through all points climbs with what the graph varies (history, branches, rows, tables) faster than the formula
+does.
 """
 
 from __future__ import annotations
@@ -13,16 +14,20 @@ from typing import Any, Final, Literal
 from cost_budgets.budgets import Budget
 from cost_budgets.formulas import Formula, fitted_slope
 from cost_budgets.measuring import Measured, Point
-from cost_budgets.operations import JUST_OPTIMIZED, Ground
+from cost_budgets.operations import JUST_OPTIMIZED, VARIED, Ground
 
 Verdict = Literal["ok", "over", "under", "grows"]
 # A line through whole numbers is never quite flat: it grows if it climbs by more requests than that over all depths,
-# or, of keys and bytes, by more than such a part of what is allowed. What is bounded goes up and down, and a few points
-# of that may lie on a line that climbs: but not by half of the ceiling.
+# or, of keys and bytes, by more than such a part of what is allowed.
 RISE_TOLERANCE: Final = 5.0
 SIZE_TOLERANCE: Final = 0.1
+# What is bounded goes up and down, so a line says little of it. But it comes back to its floor: the least of the deeper
+# half of the points is near the least of the other half, within such a part of the ceiling. Where there are too few
+# points for that, none need be near the floor, and all may lie on a line: but not up to half of the ceiling.
+FLOOR_TOLERANCE: Final = 0.25
 BOUNDED_TOLERANCE: Final = 0.5
-_SIZES: Final = ("listed keys", "bytes read", "bytes written")
+FLOOR_POINTS_MIN: Final = 4
+_SIZES: Final = ("listed keys", "bytes read", "bytes fetched", "bytes written")
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ def _lines(budget: Budget, ground: Ground, points: Sequence[Point]) -> Iterator[
     variables = tuple(point.variables for point in points)
     is_optimized = ground in JUST_OPTIMIZED
     bounded = () if is_optimized else budget.bounded
-    along = "B" if ground == "branched" else "H"
+    along = VARIED.get(ground, "H")
     span = max(each[along] for each in variables) - min(each[along] for each in variables)
     limits_here = budget.at_most | budget.after_optimize if is_optimized else budget.at_most
     for measure, formula in limits_here.items():
@@ -85,10 +90,15 @@ def _lines(budget: Budget, ground: Ground, points: Sequence[Point]) -> Iterator[
         slope = fitted_slope([(each[along], value) for each, value in zip(variables, values, strict=True)])
         slope_limit = fitted_slope([(each[along], limit) for each, limit in zip(variables, limits, strict=True)])
         tolerance = _tolerance(measure, limits, is_bounded=measure in bounded)
+        rise = (slope - slope_limit) * span
+        if measure in bounded and len(points) >= FLOOR_POINTS_MIN:
+            # What a formula allows to grow is no growth.
+            beyond = zip((each[along] for each in variables), values, limits, strict=True)
+            rise = _rise_of_the_floor([(at, value - limit) for at, value, limit in beyond])
         verdict: Verdict = "ok"
         if any(value > limit for value, limit in zip(values, limits, strict=True)):
             verdict = "over"
-        elif (slope - slope_limit) * span > tolerance:
+        elif rise > tolerance:
             verdict = "grows"
         yield Line(
             operation=budget.operation,
@@ -126,4 +136,14 @@ def _lines(budget: Budget, ground: Ground, points: Sequence[Point]) -> Iterator[
 
 def _tolerance(measure: str, limits: Sequence[float], *, is_bounded: bool) -> float:
     usual = SIZE_TOLERANCE * max(limits) if measure in _SIZES else RISE_TOLERANCE
-    return max(usual, BOUNDED_TOLERANCE * max(limits)) if is_bounded else usual
+    if not is_bounded:
+        return usual
+    part = FLOOR_TOLERANCE if len(limits) >= FLOOR_POINTS_MIN else BOUNDED_TOLERANCE
+    return max(usual, part * max(limits))
+
+
+def _rise_of_the_floor(points: Sequence[tuple[float, float]]) -> float:
+    """How far the least of the deeper half of the points is above the least of the other half."""
+    in_order = [value for _, value in sorted(points)]
+    half = len(in_order) // 2
+    return min(in_order[half:]) - min(in_order[:half])

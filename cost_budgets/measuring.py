@@ -26,7 +26,9 @@ from fixtures.stores.catalog import Store
 
 @dataclass(frozen=True)
 class Profile:
-    """At which depths operations are measured; merges, crashes and numbers of branches and payloads have their own.
+    """At which depths operations are measured; merges, crashes and numbers of branches, payloads, rows of a load and
+    tables of a catalog have their own. A graph that is never optimized is measured at some depths `more`: what its
+    engine tidies up now and then goes up and down there, and several deep points are needed to see the floor of that.
 
     An operation is `watched` where it is measured first: does the engine work on after it was quiet?
     """
@@ -36,6 +38,9 @@ class Profile:
     crashes: tuple[int, ...]
     branches: tuple[int, ...]
     payloads: tuple[int, ...] = ()
+    loads: tuple[int, ...] = ()
+    tables: tuple[int, ...] = ()
+    more: tuple[int, ...] = ()
     watched: bool = False
 
     def of(self, operation: Operation, ground: Ground) -> tuple[int, ...]:
@@ -44,14 +49,25 @@ class Profile:
                 return self.branches
             case "payloads":
                 return self.payloads
+            case "loads":
+                return self.loads
+            case "wide":
+                return self.tables
+            case "grown" if operation.depths == "depths":
+                return self.depths + self.more
         places = {"depths": self.depths, "merges": self.merges, "crashes": self.crashes}
         return places[operation.depths]
 
 
-FULL: Final = Profile((10, 50, 80, 200), (5, 20, 80), (5, 40, 100), (4, 8, 12), payloads=(4, 8, 16), watched=True)
-QUICK: Final = Profile((5, 15, 30), (5, 15, 30), (5, 15), (2, 4, 6), payloads=(2, 4, 8), watched=True)
+# Loads and catalogs of these sizes, wherever there are any.
+_LOADS: Final = (16, 64, 256)
+_TABLES: Final = (6, 24)
+FULL: Final = Profile(
+    (10, 50, 80, 200), (5, 20, 80), (5, 40, 100), (4, 8, 12), (4, 8, 16), _LOADS, _TABLES, (227, 254), watched=True
+)
+QUICK: Final = Profile((5, 15, 30), (5, 15, 30), (5, 15), (2, 4, 6), (2, 4, 8), _LOADS, _TABLES, watched=True)
 # As few as show growth on a straight line, for every test run.
-SHALLOW: Final = Profile((4, 9, 14), (4, 9, 14), (4, 9), (2, 4, 6), payloads=(2, 4, 6))
+SHALLOW: Final = Profile((4, 9, 14), (4, 9, 14), (4, 9), (2, 4, 6), (2, 4, 6), _LOADS, _TABLES)
 # Keys on a page of a listing, where a store can be told: short pages show who lists more with every commit.
 PAGE_KEYS: Final = 10
 # What an engine does when it is slow must not be counted: the reference puts a sidecar anew that has become old.
@@ -131,8 +147,15 @@ def measure(
 _NEEDS: Final[Mapping[Ground, tuple[str, ...]]] = {
     "optimized": ("optimize",),
     "branched": ("branch_create", "optimize"),
+    "loads": ("optimize",),
+    "wide": ("optimize",),
 }
-_WHERE: Final[Mapping[Ground, str]] = {"optimized": "after optimize", "branched": "among branches"}
+_WHERE: Final[Mapping[Ground, str]] = {
+    "optimized": "after optimize",
+    "branched": "among branches",
+    "loads": "with more rows",
+    "wide": "in a wide catalog",
+}
 
 
 # What an engine, its adapter or the store can end a measurement with.
@@ -168,9 +191,12 @@ def _measured_on(
     patient: bool,
 ) -> Measured:
     found, left = Measured(), list(operations)
+    steps = sorted({depth for operation in operations for depth in profile.of(operation, ground)})
+    if not steps:
+        return found
     graph = GrowingGraph(bench, store, ground, patient=patient)
     try:
-        for step in sorted({depth for operation in operations for depth in profile.of(operation, ground)}):
+        for step in steps:
             try:
                 _grow(graph, step)
             except _BROKEN as error:
@@ -180,8 +206,8 @@ def _measured_on(
                 told(f"{operation.name}, {ground} at {step}")
                 is_first = ground == operation.grounds[0] and step == profile.of(operation, ground)[0]
                 try:
-                    counted = graph.count(operation, watched=profile.watched and is_first)
-                    found.add(operation, ground, Point(*counted))
+                    variables, tally = graph.count(operation, watched=profile.watched and is_first)
+                    found.add(operation, ground, Point({**variables, **graph.sizes()}, tally))
                 except _BROKEN as error:
                     _give_up(store, found, [operation], str(error), error)
                     left.remove(operation)
@@ -205,6 +231,10 @@ def _grow(graph: GrowingGraph, step: int) -> None:
             graph.branch_out(step)
         case "payloads":
             graph.fill(step)
+        case "loads":
+            graph.load_rows = step
+        case "wide":
+            graph.widen(step)
         case "crashed":
             graph.crash_at(step)
         case _:

@@ -7,8 +7,8 @@ graph: its history, its fragments, its branches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
 from conformance.judge import Engine, Handle
@@ -39,11 +39,13 @@ from cost_budgets.preparing import (
 from failpoints.writers import delete, insert_edge, update
 
 # Which graph: one that was never optimized, one that was just now, one with a dead writer's sidecar, one with branches,
-# one with rows that have payloads.
-Ground = Literal["grown", "optimized", "crashed", "branched", "payloads"]
+# one with rows that have payloads, one into which more and more rows are loaded at once, one with more and more tables.
+Ground = Literal["grown", "optimized", "crashed", "branched", "payloads", "loads", "wide"]
 GROUNDS: Final[tuple[Ground, ...]] = get_args(Ground)
-# Where branches are counted, nothing else is to grow: the manifest of main would, while it is measured.
-JUST_OPTIMIZED: Final[tuple[Ground, ...]] = ("optimized", "branched")
+# Where something else than history is varied, nothing else is to grow: the manifest would, while it is measured.
+JUST_OPTIMIZED: Final[tuple[Ground, ...]] = ("optimized", "branched", "loads", "wide")
+# What a graph varies, and so what growth is looked for along; history everywhere else.
+VARIED: Final[Mapping[Ground, str]] = {"branched": "B", "loads": "R", "wide": "C"}
 Depths = Literal["depths", "merges", "crashes"]
 
 
@@ -89,6 +91,7 @@ def _cold(
 
 
 _BRANCHES: Final = ("branch_create", "branch_list")
+_WITH_BRANCHES: Final[tuple[Ground, ...]] = ("grown", "optimized", "branched")
 _ALL: Final = (
     # -- a new process -------------------------------------------------------------------------------------------------
     _cold("cold-open-read-only", "a new process opens the graph to read", lambda handle, _: None, read_only=True),
@@ -115,7 +118,7 @@ _ALL: Final = (
         "a new process inserts one node",
         lambda handle, name: insert_person(handle, name),
         lambda place: place.name(),
-        grounds=("grown", "optimized", "branched"),
+        grounds=("grown", "optimized", "branched", "wide"),
         touches=(PERSON,),
         rows=1,
     ),
@@ -147,6 +150,7 @@ _ALL: Final = (
         "a new process writes to a branch that has no table of its own yet",
         lambda handle, names: insert_person(handle, names[0], names[1]),
         lambda place: (place.name(), a_branch(place)),
+        grounds=_WITH_BRANCHES,
         touches=(PERSON,),
         rows=1,
         needs=_BRANCHES,
@@ -156,6 +160,7 @@ _ALL: Final = (
         "a new process merges one row by fast forward",
         lambda handle, branch: handle.merge(branch),
         a_branch_with_a_row,
+        grounds=_WITH_BRANCHES,
         depths="merges",
         touches=(PERSON,),
         rows=1,
@@ -166,6 +171,7 @@ _ALL: Final = (
         "a new process deletes a branch with one table of its own",
         lambda handle, name: handle.branch_delete(name),
         a_branch_with_a_row,
+        grounds=_WITH_BRANCHES,
         touches=(PERSON,),
         needs=(*_BRANCHES, "branch_delete"),
     ),
@@ -238,7 +244,7 @@ _ALL: Final = (
         "one node",
         lambda place, name: insert_person(place.handle, name),
         lambda place: (a_person(place), place.name())[1],
-        grounds=("grown", "optimized", "branched"),
+        grounds=("grown", "optimized", "branched", "wide"),
         touches=(PERSON,),
         rows=1,
     ),
@@ -279,10 +285,27 @@ _ALL: Final = (
         rows=ROWS_OF_A_LOAD,
     ),
     Operation(
+        "load-rows",
+        "more and more nodes with a unique column in one load",
+        lambda place, records: place.handle.load(records, "append"),
+        records,
+        grounds=("loads",),
+        touches=(PERSON,),
+    ),
+    Operation(
         "payload-insert",
         "one row with a payload, beside others with theirs",
         lambda place, name: insert_document(place.handle, name),
         lambda place: (a_document(place), place.name())[1],
+        grounds=("payloads",),
+        touches=(DOCUMENT,),
+        rows=1,
+    ),
+    Operation(
+        "payload-update",
+        "another property of one row that has a payload",
+        lambda place, name: place.handle.mutate(update("Document", name, title="new")),
+        a_document,
         grounds=("payloads",),
         touches=(DOCUMENT,),
         rows=1,
@@ -310,7 +333,7 @@ _ALL: Final = (
         "one node on a branch that has no table of its own yet",
         lambda place, names: insert_person(place.handle, names[0], names[1]),
         lambda place: (place.name(), a_branch(place)),
-        grounds=("grown", "optimized"),
+        grounds=_WITH_BRANCHES,
         touches=(PERSON,),
         rows=1,
         needs=_BRANCHES,
@@ -321,7 +344,7 @@ _ALL: Final = (
         lambda place, branch: place.handle.merge(branch),
         a_branch_with_a_row,
         depths="merges",
-        grounds=("grown", "optimized"),
+        grounds=_WITH_BRANCHES,
         touches=(PERSON,),
         rows=1,
         needs=(*_BRANCHES, "merge"),
@@ -332,7 +355,7 @@ _ALL: Final = (
         lambda place, branch: place.handle.merge(branch),
         a_branch_apart,
         depths="merges",
-        grounds=("grown", "optimized"),
+        grounds=_WITH_BRANCHES,
         touches=(PERSON,),
         rows=1,
         needs=(*_BRANCHES, "merge"),
@@ -360,8 +383,26 @@ _ALL: Final = (
         "the versions of four writes",
         lambda place, _: place.handle.cleanup(keep_versions=1),
         versions_to_remove,
-        grounds=("optimized",),
+        grounds=("optimized", "branched"),
         needs=("optimize", "cleanup"),
     ),
 )
-OPERATIONS: Final = {operation.name: operation for operation in _ALL}
+
+
+def _settled(operation: Operation) -> Operation:
+    """Whoever writes only when it is called again has to have written what was prepared: it is called again.
+
+    Not where a writer has died: nobody may touch its graph before it is counted.
+    """
+    if "crashed" in operation.grounds:
+        return operation
+
+    def prepare(place: Place) -> Any:
+        given = operation.prepare(place)
+        place.handle.commits()
+        return given
+
+    return replace(operation, prepare=prepare)
+
+
+OPERATIONS: Final = {operation.name: _settled(operation) for operation in _ALL}

@@ -20,7 +20,7 @@ from conformance.judge import Handle
 from conformance.judge.graph import text_of
 from cost_budgets.counters import Tally
 from cost_budgets.operations import JUST_OPTIMIZED, Ground, Operation
-from cost_budgets.preparing import DOCUMENTS, SCHEMA, a_document
+from cost_budgets.preparing import DOCUMENTS, NARROW, ROWS_OF_A_LOAD, SCHEMA, a_document, wide
 from failpoints.drivers import Driver, killed_when_held
 from failpoints.gate import Exchange, Rule
 from failpoints.steps import MAIN
@@ -77,7 +77,13 @@ class GrowingGraph:
         self._branches: list[str] = []
         self._documents = 0
         self._died_at: float | None = None
-        self._driver.engine.init(self.uri, SCHEMA + DOCUMENTS if ground == "payloads" else SCHEMA)
+        self._fresh_root = store.fresh_root
+        self.load_rows = ROWS_OF_A_LOAD
+        self._tables = NARROW + (ground == "payloads")
+        self._begin(SCHEMA + DOCUMENTS if ground == "payloads" else SCHEMA)
+
+    def _begin(self, schema: str) -> None:
+        self._driver.engine.init(self.uri, schema)
         self.handle = self._driver.engine.open(self.uri)
         self.handle.load(text_of(_FIRST), "merge")
 
@@ -114,7 +120,9 @@ class GrowingGraph:
                 self.handle.mutate(insert("Person", name=name, age=number))
 
     def branch_out(self, branches: int) -> None:
-        """Make branches, each with a table of its own, until there are so many."""
+        """Make branches, each with a table of its own, until there are so many. All start from a main in good order:
+        what they inherit is not to depend on what was measured before."""
+        self.handle.optimize()
         while len(self._branches) < branches:
             self._branches.append(self.name())
             self.handle.branch_create(self._branches[-1])
@@ -125,6 +133,18 @@ class GrowingGraph:
         while self._documents < documents:
             a_document(self)
             self._documents += 1
+
+    def widen(self, tables: int) -> None:
+        """Begin anew, with so many tables in the catalog: to add them to this graph would be history."""
+        if tables == self._tables:
+            return
+        self.handle.close()
+        self.uri, self._tables = self._fresh_root(), tables
+        self._begin(wide(tables))
+
+    def sizes(self) -> dict[str, float]:
+        """The variables that are a choice of whoever measures."""
+        return {"C": self._tables, **({"R": self.load_rows} if self.ground == "loads" else {})}
 
     def crash(self) -> None:
         """Have a writer die between its table's commit and its publish: somebody has to finish that.

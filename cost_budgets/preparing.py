@@ -31,10 +31,13 @@ edge Knows: Person -> Person
 edge WorksAt: Person -> Company
 edge Leads: Person -> Project
 """
+# How many tables that makes.
+NARROW: Final = 6
 # Only where payloads are measured: a table more would cost every other measurement something.
 DOCUMENTS: Final = """
 node Document {
   name: String @key
+  title: String?
   body: Blob?
 }
 """
@@ -50,6 +53,8 @@ class Place(Protocol):
 
     uri: str
     handle: Handle
+    # How many rows are in a load.
+    load_rows: int
 
     def name(self) -> str:
         """A name that nobody has used."""
@@ -102,12 +107,17 @@ def a_loved_person(place: Place) -> str:
     return name
 
 
+def wide(tables: int) -> str:
+    """The schema with more types, which nobody ever writes to: so many tables in all."""
+    return SCHEMA + "".join(f"node Idle{number} {{\n  name: String @key\n}}\n" for number in range(tables - NARROW))
+
+
 def records(place: Place) -> str:
     """Records with a unique column, for one load."""
     first = place.name()
     rows = [
         {"type": "Person", "data": {"name": f"{first}-{number}", "email": f"{first}-{number}@x"}}
-        for number in range(ROWS_OF_A_LOAD)
+        for number in range(place.load_rows)
     ]
     return text_of(load(*rows)["records"])
 

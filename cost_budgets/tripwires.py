@@ -26,7 +26,10 @@ from fixtures.mutants import MUTANTS
 from fixtures.stores.catalog import Store, running
 
 # A costly engine is over its budget, or on its way there, at few depths already.
-TRIPPED: Final = Profile(depths=(4, 14), merges=(4, 12), crashes=(4, 24), branches=(2, 6), payloads=(2, 6))
+TRIPPED: Final = Profile((4, 14), (4, 12), (4, 24), branches=(2, 6), payloads=(2, 6), loads=(16, 128), tables=(6, 24))
+# Some need a history to be seen, and several points on each side of it.
+DEEP: Final = Profile((10, 40, 110, 137), merges=(), crashes=(), branches=())
+_DEEP: Final = ("asks-the-manifest-more-and-more",)
 # To watch for late work takes a second for each operation: only who works late is watched.
 _LATE: Final = ("works-long-after-the-answer",)
 COSTLY: Final = tuple(name for name, each in MUTANTS.items() if "cost" in each.caught_by)
@@ -56,14 +59,15 @@ def trip(
     name: str,
     *,
     budgets: Mapping[str, Budget] | None = None,
-    profile: Profile = TRIPPED,
+    profile: Profile | None = None,
     operations: Iterable[str] | None = None,
 ) -> Tripped:
     """Measure a costly engine, and hold it against all budgets, or against those of some operations."""
     known = read_budgets() if budgets is None else budgets
     chosen = list(known if operations is None else operations)
+    usual = DEEP if name in _DEEP else TRIPPED
     with counting(store, f"mutant:{name}") as bench:
-        measured = measure(bench, store, replace(profile, watched=name in _LATE), names=chosen)
+        measured = measure(bench, store, replace(profile or usual, watched=name in _LATE), names=chosen)
     if measured.failed:
         raise SweepBroken(f"{name}: {measured.failed}")
     broken = frozenset(line.operation for line in judge(measured, known) if line.verdict != "ok")

@@ -35,6 +35,7 @@ SUMS: Final = (
     "hops",
     "listed keys",
     "bytes read",
+    "bytes fetched",
     "bytes written",
 )
 MEASURES: Final = (*SUMS, *VERBS)
@@ -118,6 +119,8 @@ class Tally:
                 return self.listed_keys
             case "bytes read":
                 return self.bytes_read
+            case "bytes fetched":
+                return sum(each.bytes_out for each in self.exchanges if each.verb == "GET")
             case "bytes written":
                 return self.bytes_written
         return self.verbs.get(name, 0)

@@ -26,6 +26,33 @@ def test_every_costly_engine_is_named_by_a_budget_and_each_budget_names_one() ->
     assert [name for name, budget in budgets.items() if not budget.tripwires] == []
 
 
+def test_whoever_writes_or_starts_has_to_ask_for_something() -> None:
+    """Who answers from memory and writes later would keep every ceiling."""
+    budgets = read_budgets()
+    writers = {name for name, each in OPERATIONS.items() if each.rows or "branch_delete" in each.needs}
+    writers |= {"branch-create", "cold-branch-create", "load-rows"}
+    assert [name for name in writers if not {"writes", "manifest"} <= budgets[name].at_least.keys()] == []
+    cold = [name for name, each in OPERATIONS.items() if each.cold]
+    assert [name for name in cold if "reads" not in budgets[name].at_least] == []
+
+
+def test_whatever_may_look_at_branches_is_measured_among_more_and_more_of_them() -> None:
+    merges = [name for name, each in OPERATIONS.items() if "merge" in each.needs]
+    names = [*merges, "first-write", "cold-first-write", "branch-delete", "cold-branch-delete", "cleanup"]
+    assert [name for name in names if "branched" not in OPERATIONS[name].grounds] == []
+
+
+def test_requests_have_no_term_for_history() -> None:
+    formulas = [
+        (name, measure, formula)
+        for name, budget in read_budgets().items()
+        for limits in (budget.at_most, budget.after_optimize)
+        for measure, formula in limits.items()
+        if "H" in formula.slopes
+    ]
+    assert formulas and {measure for _, measure, _ in formulas} <= {"bytes fetched", "bytes written"}
+
+
 @pytest.mark.parametrize("name", PUBLIC)
 def test_a_budget_is_far_below_what_the_public_engine_needs_without_an_optimize(name: str) -> None:
     deep = {"T": 1.0, "H": 80.0, "B": 1.0, "R": 1.0, "F": 80.0}

@@ -77,6 +77,29 @@ def test_what_is_bounded_may_go_up_and_down_and_not_from_the_floor_to_the_ceilin
     assert verdict_of(measured(*points), at_most={"requests": "64"}, bounded=["requests"]) == verdict
 
 
+@pytest.mark.parametrize(
+    ("requests", "verdict"),
+    [([15, 21, 25, 36, 40, 43], "grows"), ([30, 14, 41, 44, 17, 33], "ok"), ([14, 14, 16, 40, 44, 42], "grows")],
+)
+def test_what_is_bounded_comes_back_to_its_floor(requests: list[int], verdict: str) -> None:
+    depths = (10.0, 50.0, 80.0, 200.0, 227.0, 254.0)
+    points = [point(number, H=depth) for number, depth in zip(requests, depths, strict=True)]
+    assert verdict_of(measured(*points), at_most={"requests": "64"}, bounded=["requests"]) == verdict
+
+
+def test_a_floor_that_rises_with_fragments_as_its_formula_does_is_no_growth() -> None:
+    points = measured(*(point(10 + 2 * number, H=number, F=number) for number in (5, 20, 40, 60)))
+    assert verdict_of(points, at_most={"requests": "20 + 2 F"}, bounded=["requests"]) == "ok"
+    assert verdict_of(points, at_most={"requests": "140"}, bounded=["requests"]) == "grows"
+
+
+@pytest.mark.parametrize(("ground", "variable"), [("loads", "R"), ("wide", "C")])
+def test_growth_with_rows_or_tables_is_growth(ground: Ground, variable: str) -> None:
+    points = measured(*(point(20 + size, **{variable: size}) for size in (6, 24)), ground=ground)
+    assert verdict_of(points, at_most={"requests": "60"}, bounded=["requests"]) == "grows"
+    assert verdict_of(points, at_most={"requests": f"30 + {variable}"}) == "ok"
+
+
 def test_growth_with_branches_is_growth() -> None:
     points = measured(*(point(10 * branches, B=branches) for branches in (4, 8, 12)), ground="branched")
     assert verdict_of(points, at_most={"requests": "120"}) == "grows"

@@ -197,13 +197,36 @@ def test_an_operation_that_is_answered_with_unsupported_is_listed_and_the_others
     assert {name for name, _ in found.points} == {"warm-read", "update"}
 
 
-def test_who_reads_the_manifest_when_it_opens_a_graph_is_not_blamed(store: Store) -> None:
-    few = Profile(depths=(4, 14), merges=(), crashes=(), branches=())
-    names = ["cold-open-read-only", "cold-open-read-write"]
-    with counting(store, lawful("loads-the-manifest-at-open"), timeout_seconds=20.0) as bench:
+@pytest.mark.parametrize(
+    ("engine", "depths", "names"),
+    [
+        ("loads-the-manifest-at-open", (4, 14), ["cold-open-read-only", "cold-open-read-write"]),
+        ("takes-a-lease-at-open", (2,), ["cold-open-read-write"]),
+    ],
+)
+def test_who_does_more_when_it_opens_a_graph_is_not_blamed(
+    store: Store, engine: str, depths: tuple[int, ...], names: list[str]
+) -> None:
+    few = Profile(depths=depths, merges=(), crashes=(), branches=())
+    with counting(store, lawful(engine), timeout_seconds=20.0) as bench:
         lines = judge(measure(bench, store, few, names=names), read_budgets())
     assert {line.operation for line in lines} == set(names)
     assert [line.as_json() for line in lines if line.verdict != "ok"] == []
+
+
+def test_rows_of_a_load_and_tables_of_a_catalog_are_varied(store: Store) -> None:
+    few = Profile(depths=(), merges=(), crashes=(), branches=(), loads=(2, 24), tables=(6, 9))
+    with bench_of(store) as bench:
+        found = measure(bench, store, few, names=["load-rows", "insert-node"])
+    assert {
+        key: [(each.variables["R"], each.variables["C"]) for each in points] for key, points in found.points.items()
+    } == {
+        ("load-rows", "loads"): [(2, 6), (24, 6)],
+        ("insert-node", "wide"): [(1, 6), (1, 9)],
+    }
+    assert {(line.ground, line.along) for line in judge(found, read_budgets())} == {("loads", "R"), ("wide", "C")}
+    rows = [each.tally.measure("bytes written") for each in found.points["load-rows", "loads"]]
+    assert rows[1] > rows[0] + 500, "22 rows more were loaded"
 
 
 @pytest.mark.parametrize("error", [ForgeError("no"), GateError("no"), SweepBroken("no")])
@@ -238,4 +261,5 @@ def test_what_cannot_be_measured_after_an_optimize_is_said(monkeypatch: pytest.M
     assert found.unsupported == {
         "insert-node after optimize": "the engine does not declare optimize",
         "insert-node among branches": "the engine does not declare optimize",
+        "insert-node in a wide catalog": "the engine does not declare optimize",
     }

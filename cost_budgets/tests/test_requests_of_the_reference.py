@@ -139,6 +139,20 @@ def test_a_stale_read_reads_what_changed_and_not_the_whole_manifest(moto_store: 
 
 
 @pytest.mark.s3
+@pytest.mark.requirement("COST-05", "CLN-07")
+def test_cleanup_asks_each_branch_once_for_all_tables(moto_store: MotoStore) -> None:
+    graph = at_depth(moto_store, 2)
+    needed: list[int] = []
+    for number in range(6):
+        graph.branch_create(f"b{number}")
+        graph.mutate([person(f"on-b{number}")], branch=f"b{number}")
+        graph.mutate([person(f"m{number}")])
+        requests = counted(moto_store, lambda: graph.cleanup(keep_versions=1, confirm=True))
+        needed.append(len(requests))
+    assert needed[5] - needed[1] <= 4 * 16, needed
+
+
+@pytest.mark.s3
 @pytest.mark.requirement("SNP-09", "STM-05", "REC-21")
 def test_a_read_only_open_and_every_read_send_no_write(moto_store: MotoStore) -> None:
     graph = at_depth(moto_store, 3)

@@ -122,8 +122,9 @@ def delete_branch(store: GraphStore, name: str, *, bound: str | None = None) -> 
 
 
 def _delete(store: GraphStore, branch: str, bound: str | None) -> None:
-    others = [other for other in store.manifests.public_branches() if other != branch]
-    if len(others) == len(store.manifests.public_branches()):
+    every = store.manifests.public_branches()
+    others = [other for other in every if other != branch]
+    if branch not in every:
         raise NotFound(f"branch '{branch}' does not exist", code="branch_not_found", details={"branch": branch})
     if bound == branch:
         raise Conflict(

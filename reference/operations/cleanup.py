@@ -77,32 +77,56 @@ def cleanup(
     policy.check()
     refuse_during_schema_apply(store.manifests, "cleanup")
     tables = store.manifests.fresh(None).state.entries()
-    failed = {key: _reconcile(store, entry) for key, entry in tables.items()} if confirm else {}
-    return [_collect(store, entry, policy, confirm, failed.get(key)) for key, entry in tables.items()]
+    try:
+        in_use = _in_use(store)
+    except OmniError as error:
+        return [CleanupStats(key, error=error.message) for key in tables]
+    failed = {key: _reconcile(store, entry, in_use) for key, entry in tables.items()} if confirm else {}
+    return [_collect(store, entry, policy, confirm, failed.get(key), in_use) for key, entry in tables.items()]
 
 
-def _snapshots(store: GraphStore) -> list[Snapshot]:
-    """Every branch as it is now, and what their next merges start from. Without one of them nobody can say what is in
-    use, so its failure is ours."""
-    snapshots = []
+@dataclass(frozen=True)
+class _InUse:
+    """What is read by anybody, as of one moment, and where main stood then. Each branch is read once for all tables.
+
+    It stays true for what is older than main was: whoever starts to read a table after that moment reads what main, or
+    a branch, has read since.
+    """
+
+    main: Snapshot
+    snapshots: tuple[Snapshot, ...]
+
+    def readers(self, path: str) -> list[TableEntry]:
+        return [entry for each in self.snapshots for entry in each.entries.values() if entry.path == path]
+
+
+def _in_use(store: GraphStore) -> _InUse:
+    """Every branch as it is now, main first, and what their next merges start from. Without one of them nobody can say
+    what is in use."""
+    every, snapshots = [], []
     for branch in store.manifests.all_branches():
         fire("cleanup.resolve_branch_snapshot")
-        snapshots.append(store.manifests.fresh(branch).snapshot())
-    return snapshots + merge_bases(store)
+        every.append(store.manifests.fresh(branch))
+        snapshots.append(every[-1].snapshot())
+    return _InUse(snapshots[0], (*snapshots, *merge_bases(store, every)))
 
 
 def _readers(store: GraphStore, path: str) -> list[TableEntry]:
-    return [entry for each in _snapshots(store) for entry in each.entries.values() if entry.path == path]
+    return _in_use(store).readers(path)
 
 
 # -- forks -----------------------------------------------------------------------------------------------------------
 
 
-def _reconcile(store: GraphStore, entry: TableEntry) -> str | None:
-    """Drop the forks of a table that no manifest places, the longest names first; returns what went wrong."""
+def _reconcile(store: GraphStore, entry: TableEntry, in_use: _InUse) -> str | None:
+    """Drop the forks of a table that no manifest places, the longest names first; returns what went wrong.
+
+    One that was placed when cleanup began stays. Of any other the live manifests are asked.
+    """
     failed: str | None = None
+    placed = {reader.branch for reader in in_use.readers(entry.path)}
     try:
-        for fork in sorted(store.tables.branches(entry.path), key=len, reverse=True):
+        for fork in sorted(set(store.tables.branches(entry.path)) - placed, key=len, reverse=True):
             try:
                 with store.queues.hold([(entry.table_key, fork)]):
                     if _is_needed(store, entry, fork):
@@ -136,14 +160,16 @@ def _is_needed(store: GraphStore, entry: TableEntry, fork: str) -> bool:
 # -- versions --------------------------------------------------------------------------------------------------------
 
 
-def _collect(store: GraphStore, entry: TableEntry, policy: Policy, confirm: bool, failed: str | None) -> CleanupStats:
+def _collect(
+    store: GraphStore, entry: TableEntry, policy: Policy, confirm: bool, failed: str | None, in_use: _InUse
+) -> CleanupStats:
     """Remove the old versions of one table of main [CLN-02, CLN-07]."""
     try:
         with store.queues.hold([(entry.table_key, None)]):
             fire("cleanup.table_gc")
             handle = store.tables.open_latest(entry.path, None)
             old = policy.old(store.tables.run(entry.table_key, handle.versions)) - {int(handle.version)}
-            kept, first_needed = _kept(store, entry)
+            kept, first_needed = _kept(store, entry, in_use)
             goes = sorted(version for version in old - kept if version < first_needed)
             if any(map(is_blob, handle.schema)) and not _all_ours(store, entry, handle):
                 goes = []  # Who wrote a row decides what its empty blob means, and only its version knows.
@@ -164,16 +190,17 @@ def _all_ours(store: GraphStore, entry: TableEntry, handle: LanceDataset) -> boo
     return all(store.tables.is_ours(entry.path, None, int(version["version"])) for version in versions)
 
 
-def _kept(store: GraphStore, entry: TableEntry) -> tuple[set[int], int]:
+def _kept(store: GraphStore, entry: TableEntry, in_use: _InUse) -> tuple[set[int], int]:
     """The versions of main's copy that something starts from, and the first of those that may still be needed whole:
     a HEAD ahead of its pin is for recovery or repair to look at, version by version [B35]."""
     forks = store.tables.branches(entry.path).values()
     kept = {int(fork["parent_version"]) for fork in forks if fork["parent_branch"] is None}
-    kept |= {reader.version for reader in _readers(store, entry.path) if reader.branch is None}
+    kept |= {reader.version for reader in in_use.readers(entry.path) if reader.branch is None}
     pins = [
         pin.expected_version
         for sidecar in store.sidecars.pending()
         for pin in sidecar.tables
         if (pin.table_key, pin.table_branch) == (entry.table_key, None)
     ]
-    return kept, min([store.manifests.fresh(None).state.visible_version(entry.table_key), *pins])
+    visible = in_use.main.entries.get(entry.table_key)
+    return kept, min([0 if visible is None else visible.version, *pins])

@@ -13,7 +13,7 @@ when nothing else has to move: a sidecar cannot carry it, and recovery would fin
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -116,9 +116,8 @@ def _base(store: GraphStore, commits: Commits, source: str, target: str) -> Grap
     return merge_base(commits, source, target)
 
 
-def merge_bases(store: GraphStore) -> list[Snapshot]:
+def merge_bases(store: GraphStore, every: Sequence[Held]) -> list[Snapshot]:
     """The base of every pair of branches: a later merge will read it, so cleanup keeps it [CLN-07]."""
-    every = [store.manifests.fresh(branch) for branch in store.manifests.all_branches()]
     commits = {commit_id: commit for held in every for commit_id, commit in held.state.commit_map().items()}
     pairs = itertools.combinations({_head(held) for held in every}, 2)
     bases = {base for one, other in pairs if (base := merge_base(commits, one, other)) is not None}

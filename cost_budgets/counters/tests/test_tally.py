@@ -48,6 +48,7 @@ INSERT = (
         ("tables", 2),
         ("listed keys", 7),
         ("bytes read", 950),
+        ("bytes fetched", 50),
         ("bytes written", 61),
         ("PUT", 3),
         ("PUT_PART", 1),
