@@ -8,7 +8,7 @@ graph: its history, its fragments, its branches.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
 from conformance.judge import Engine, Handle
@@ -389,20 +389,4 @@ _ALL: Final = (
 )
 
 
-def _settled(operation: Operation) -> Operation:
-    """Whoever writes only when it is called again has to have written what was prepared: it is called again.
-
-    Not where a writer has died: nobody may touch its graph before it is counted.
-    """
-    if "crashed" in operation.grounds:
-        return operation
-
-    def prepare(place: Place) -> Any:
-        given = operation.prepare(place)
-        place.handle.commits()
-        return given
-
-    return replace(operation, prepare=prepare)
-
-
-OPERATIONS: Final = {operation.name: _settled(operation) for operation in _ALL}
+OPERATIONS: Final = {operation.name: operation for operation in _ALL}
