@@ -127,9 +127,7 @@ def _delete(store: GraphStore, branch: str, bound: str | None) -> None:
     if branch not in every:
         raise NotFound(f"branch '{branch}' does not exist", code="branch_not_found", details={"branch": branch})
     if bound == branch:
-        raise Conflict(
-            f"this handle is bound to branch '{branch}'", code="branch_is_current", hint="bind it to another"
-        )
+        raise Conflict(f"this handle is bound to branch '{branch}'", code="branch_is_current", hint="bind another")
     _refuse_if_in_use(store, branch, others)
     for sidecar in store.sidecars.pending():
         if sidecar.branch == branch and store.sidecars.presumed_alive(sidecar):
@@ -150,11 +148,8 @@ def _delete(store: GraphStore, branch: str, bound: str | None) -> None:
 
 def _refuse_if_in_use(store: GraphStore, branch: str, others: list[str]) -> None:
     children = [other for other, ref in store.tables.branches(MANIFEST_DIR).items() if ref["parent_branch"] == branch]
-    readers = [
-        other
-        for other in [None, *others]
-        if any(entry.branch == branch for entry in store.manifests.fresh(other).state.entries().values())
-    ]
+    read = {other: store.manifests.fresh(other).state.entries().values() for other in [None, *others]}
+    readers = [other for other, entries in read.items() if any(entry.branch == branch for entry in entries)]
     for other in [*children, *(branch_label(reader) for reader in readers)]:
         raise Conflict(
             f"branch '{branch}' cannot be deleted: branch '{other}' still depends on it",

@@ -85,46 +85,32 @@ def cleanup(
     return [_collect(store, entry, policy, confirm, failed.get(key), in_use) for key, entry in tables.items()]
 
 
-@dataclass(frozen=True)
-class _InUse:
-    """What is read by anybody, as of one moment, and where main stood then. Each branch is read once for all tables.
+def _in_use(store: GraphStore) -> list[Snapshot]:
+    """Every branch as it is now, and what their next merges start from: each is read once for all tables.
 
-    It stays true for what is older than main was: whoever starts to read a table after that moment reads what main, or
-    a branch, has read since.
+    Without one of them nobody can say what is in use, so its failure is ours. It stays true for what is older than main
+    was before: whoever starts to read a table after this moment reads what main, or a branch, has read since.
     """
-
-    main: Snapshot
-    snapshots: tuple[Snapshot, ...]
-
-    def readers(self, path: str) -> list[TableEntry]:
-        return [entry for each in self.snapshots for entry in each.entries.values() if entry.path == path]
-
-
-def _in_use(store: GraphStore) -> _InUse:
-    """Every branch as it is now, main first, and what their next merges start from. Without one of them nobody can say
-    what is in use."""
-    every, snapshots = [], []
+    every = []
     for branch in store.manifests.all_branches():
         fire("cleanup.resolve_branch_snapshot")
         every.append(store.manifests.fresh(branch))
-        snapshots.append(every[-1].snapshot())
-    return _InUse(snapshots[0], (*snapshots, *merge_bases(store, every)))
+    return [*(held.snapshot() for held in every), *merge_bases(store, every)]
 
 
-def _readers(store: GraphStore, path: str) -> list[TableEntry]:
-    return _in_use(store).readers(path)
+def _readers(in_use: list[Snapshot], path: str) -> list[TableEntry]:
+    return [entry for each in in_use for entry in each.entries.values() if entry.path == path]
 
 
 # -- forks -----------------------------------------------------------------------------------------------------------
 
 
-def _reconcile(store: GraphStore, entry: TableEntry, in_use: _InUse) -> str | None:
+def _reconcile(store: GraphStore, entry: TableEntry, in_use: list[Snapshot]) -> str | None:
     """Drop the forks of a table that no manifest places, the longest names first; returns what went wrong.
 
     One that was placed when cleanup began stays. Of any other the live manifests are asked.
     """
-    failed: str | None = None
-    placed = {reader.branch for reader in in_use.readers(entry.path)}
+    failed, placed = None, {reader.branch for reader in _readers(in_use, entry.path)}
     try:
         for fork in sorted(set(store.tables.branches(entry.path)) - placed, key=len, reverse=True):
             try:
@@ -147,9 +133,7 @@ def _reconcile(store: GraphStore, entry: TableEntry, in_use: _InUse) -> str | No
 def _is_needed(store: GraphStore, entry: TableEntry, fork: str) -> bool:
     """Ask the live manifests and the sidecars, never the fork itself [BRA-09]."""
     fire("classify.fresh_read")
-    if any(reader.branch == fork for reader in _readers(store, entry.path)):
-        return True
-    return any(
+    return any(reader.branch == fork for reader in _readers(_in_use(store), entry.path)) or any(
         (pin.table_key, pin.table_branch) == (entry.table_key, fork)
         for sidecar in store.sidecars.pending()
         if not store.queues.is_alive(sidecar.operation_id)
@@ -161,7 +145,7 @@ def _is_needed(store: GraphStore, entry: TableEntry, fork: str) -> bool:
 
 
 def _collect(
-    store: GraphStore, entry: TableEntry, policy: Policy, confirm: bool, failed: str | None, in_use: _InUse
+    store: GraphStore, entry: TableEntry, policy: Policy, confirm: bool, failed: str | None, in_use: list[Snapshot]
 ) -> CleanupStats:
     """Remove the old versions of one table of main [CLN-02, CLN-07]."""
     try:
@@ -190,17 +174,16 @@ def _all_ours(store: GraphStore, entry: TableEntry, handle: LanceDataset) -> boo
     return all(store.tables.is_ours(entry.path, None, int(version["version"])) for version in versions)
 
 
-def _kept(store: GraphStore, entry: TableEntry, in_use: _InUse) -> tuple[set[int], int]:
+def _kept(store: GraphStore, entry: TableEntry, in_use: list[Snapshot]) -> tuple[set[int], int]:
     """The versions of main's copy that something starts from, and the first of those that may still be needed whole:
     a HEAD ahead of its pin is for recovery or repair to look at, version by version [B35]."""
     forks = store.tables.branches(entry.path).values()
     kept = {int(fork["parent_version"]) for fork in forks if fork["parent_branch"] is None}
-    kept |= {reader.version for reader in in_use.readers(entry.path) if reader.branch is None}
+    kept |= {reader.version for reader in _readers(in_use, entry.path) if reader.branch is None}
     pins = [
         pin.expected_version
         for sidecar in store.sidecars.pending()
         for pin in sidecar.tables
         if (pin.table_key, pin.table_branch) == (entry.table_key, None)
     ]
-    visible = in_use.main.entries.get(entry.table_key)
-    return kept, min([0 if visible is None else visible.version, *pins])
+    return kept, min([entry.version, *pins])
