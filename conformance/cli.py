@@ -47,7 +47,6 @@ from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN
 from conformance.smoke import smoke_command
 from conformance.traces import TraceError, read_trace
 from cost_budgets.bench_command import bench_command
-from cost_budgets.budgets import read_budgets
 from cost_budgets.commands import cost_command
 from failpoints.commands import pin_command, race_command, storm_command, sweep_command
 from fixtures.stores.catalog import STORES, UnknownStore
@@ -170,6 +169,9 @@ def show(this: Run, console: Console) -> None:
 def guarding_budgets() -> dict[str, list[str]]:
     """For each requirement that budgets stand for, the operations that have them: what `touchstone cost` measures."""
     guarded: dict[str, list[str]] = {}
+    # Imported late: budgets know their costly engines, and with them the whole reference.
+    from cost_budgets.budgets import read_budgets
+
     for operation, budget in read_budgets().items():
         for each in budget.guards:
             guarded.setdefault(each, []).append(operation)
