@@ -118,6 +118,11 @@ class GrowingGraph:
                 self.handle.mutate(insert_edge("Knows", "ann", "bob"), insert_edge("WorksAt", "ann", "acme"))
             else:
                 self.handle.mutate(insert("Person", name=name, age=number))
+        if self.ground == "optimized":
+            # A merge reads the manifest as its base has left it. However much was written until now, the optimize
+            # before the measurement is to find little.
+            self.handle.optimize()
+            self.handle.mutate(insert("Person", name=self.name()))
 
     def branch_out(self, branches: int) -> None:
         """Make branches, each with a table of its own, until there are so many. All start from a main in good order:
