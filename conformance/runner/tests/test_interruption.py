@@ -18,12 +18,14 @@ from conformance.runner.verdict import INTERRUPTED, judge
 def ended(by: str, whom: str, workers: str, report: Path, *more: str) -> subprocess.CompletedProcess[str]:
     """A run in a process group of its own, whose engine has it ended in its first mutation."""
     arguments = ["--engine", f"{ENGINES}:IsToldToEnd", "--suite", "DEL", "--profile", "quick", "--workers", workers]
+    # The engine is to find the process of its run, and not that of this test, which may be somebody's worker.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
     return subprocess.run(
         [sys.executable, "-m", "conformance", "run", *arguments, "--report", str(report), *more],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_SECONDS,
-        env={**os.environ, "COLUMNS": "300", "LANCE_LOG": "error", "ENDED_BY": by, "ENDED_WITH": whom},
+        env={**inherited, "COLUMNS": "300", "LANCE_LOG": "error", "ENDED_BY": by, "ENDED_WITH": whom},
         start_new_session=True,
         check=False,
     )
