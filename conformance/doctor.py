@@ -21,7 +21,7 @@ from rich.table import Table
 
 from conformance.consoles import make_console
 from conformance.runner.session import without_aws_variables
-from fixtures.stores.catalog import STORES, StoreUnavailable, running
+from fixtures.stores.catalog import STORES, StoreKind, StoreUnavailable, running
 from fixtures.stores.ledger import Entry, compared
 
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -44,6 +44,8 @@ class Finding:
     name: str
     here: bool
     words: str
+    # What is set up, and is somewhere else, may still fail: nobody has tried it.
+    was_tried: bool = True
 
 
 def findings() -> Iterator[Finding]:
@@ -52,8 +54,7 @@ def findings() -> Iterator[Finding]:
     for name in _PACKAGES:
         yield _package(name)
     for kind in STORES.values():
-        reason = kind.missing()
-        yield Finding("store", kind.name, reason is None, f"ok: {kind.description}" if reason is None else reason)
+        yield _store(kind)
     yield _command("node", ["node", "--version"], "runs the example driver in fixtures/drivers/node: install nodejs")
     yield _command("java", ["java", "-version"], "runs Spark: install a Java runtime, 17 or newer")
     yield _command(
@@ -66,6 +67,16 @@ def findings() -> Iterator[Finding]:
         browser.rpartition("/")[2] if browser else "tests of the report in a real browser are skipped: install chromium"
     )
     yield Finding("tool", "browser", browser is not None, words)
+
+
+def _store(kind: StoreKind) -> Finding:
+    reason = kind.missing()
+    if reason is not None:
+        return Finding("store", kind.name, False, reason)
+    if kind.is_elsewhere:
+        words = f"set up, and not tried: touchstone doctor --stores tries it: {kind.description}"
+        return Finding("store", kind.name, True, words, was_tried=False)
+    return Finding("store", kind.name, True, f"ok: {kind.description}")
 
 
 def _package(name: str) -> Finding:
@@ -125,7 +136,7 @@ def show_ledgers(console: Console) -> None:
 def show(console: Console, found: list[Finding]) -> None:
     table = Table("kind", "name", "here", "version, or what to do", box=None, pad_edge=False)
     for each in found:
-        here = "[green]yes[/]" if each.here else "[bold yellow]no[/]"
+        here = "[bold yellow]no[/]" if not each.here else "[green]yes[/]" if each.was_tried else "[cyan]perhaps[/]"
         table.add_row(each.kind, each.name, here, escape(each.words))
     console.print(table)
     missing = list(dict.fromkeys(each.name for each in found if not each.here))

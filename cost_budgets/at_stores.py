@@ -37,6 +37,9 @@ def worst_of(codes: Iterable[int]) -> int:
 
 def check_folder(folder: Path, what: str) -> None:
     """Refuse a folder that cannot be written to, before anybody has waited for what is to be in it."""
+    for place in (folder, *folder.parents):
+        if place.is_file():
+            raise usage(f"{what} cannot be written to {folder}: {place} is a file, not a folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -47,7 +50,9 @@ def check_folder(folder: Path, what: str) -> None:
 
 def check_file(file: Path) -> None:
     """The same for a file that something is added to."""
-    if file.is_dir() or (file.exists() and not os.access(file, os.W_OK)):
+    if file.is_dir():
+        raise usage(f"{file} is a folder, not a file")
+    if file.exists() and not os.access(file, os.W_OK):
         raise usage(f"{file} cannot be written")
     if not file.exists():
         check_folder(file.parent, file.name)

@@ -53,10 +53,10 @@ def bench_command(
             parse(engine)
             for name in stores:
                 kind_of(name)
+            check_file(history)
             before = read_history(history)
-        except (InvalidEngineSpec, ValueError, OSError) as error:
+        except (InvalidEngineSpec, ValueError) as error:
             raise usage(str(error)) from None
-        check_file(history)
         without_aws_variables()
         for name in stores:
             codes.append(_bench_at(console, name, engine, rounds, timeout, history, before if compare else None))

@@ -57,6 +57,9 @@ _KINDS: Final[Mapping[type, str]] = {
 _NOISE_MAX: Final = 10.0
 
 
+_INSTEAD: Final = "; remove that line, or give another file with --history"
+
+
 class NotTimed(Exception):
     """An engine that has nothing which could be held against bare Lance: why."""
 
@@ -228,19 +231,31 @@ def save(path: Path, run: BenchRun) -> None:
 
 def read_history(path: Path) -> list[BenchRun]:
     """All runs of a history, the oldest first; none where there is no file."""
-    if not path.exists():
-        return []
-    found = []
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    except IsADirectoryError as error:
+        raise HistoryError(f"{path} is a folder, not a file") from error
     except UnicodeDecodeError as error:
-        raise HistoryError(f"{path}: is no text: {error}") from error
+        raise HistoryError(f"{path}: is no text in UTF-8: {error.reason} at byte {error.start}{_INSTEAD}") from error
+    except OSError as error:
+        raise HistoryError(f"{path}: cannot be read: {error.strerror}") from error
+    found = []
     for number, line in enumerate(lines, 1):
         try:
             found.append(_run_of(json.loads(line)))
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-            raise HistoryError(f"{path}:{number}: is no run of a benchmark: {error!r}") from error
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            raise HistoryError(f"{path}:{number}: is no run of a benchmark: {_in_words(error)}{_INSTEAD}") from error
     return found
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is no JSON: {error.msg}, column {error.colno}"
+    if isinstance(error, RecursionError):
+        return "it is nested deeper than any run is"
+    return str(error)
 
 
 def usual(history: Sequence[BenchRun], now: BenchRun) -> BenchRun | None:
@@ -325,6 +340,8 @@ def _typed(body: Any, name: str, *kinds: type) -> Any:
     """A field of a kind. What is true or false is no number here, although Python counts it as one."""
     if not isinstance(body, dict):
         raise TypeError(f"an object with a '{name}' is expected, not {_kind(body)}")
+    if name not in body:
+        raise TypeError(f"it has no '{name}'")
     value = body[name]
     if type(value) not in kinds:
         raise TypeError(f"'{name}' is {_kind(value)}, not {' or '.join(_KINDS[kind] for kind in kinds)}")

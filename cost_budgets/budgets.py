@@ -30,6 +30,7 @@ from fixtures.mutants import MUTANTS
 
 BUDGETS: Final = Path(__file__).with_name("budgets.toml")
 _PLACE: Final = re.compile(r" \(at (?:line (?P<line>\d+), column \d+|end of document)\)$")
+_BYTE_ORDER_MARK: Final = "\ufeff"
 _FIELDS: Final = ("guards", "tripwires", "at_most", "at_least", "after_optimize", "bounded")
 
 
@@ -54,8 +55,12 @@ def read_budgets(path: Path = BUDGETS) -> dict[str, Budget]:
     """All budgets of a file, by operation; raises `BudgetError`."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BudgetError(f"{path}: cannot be read: {error}") from error
+    except OSError as error:
+        raise BudgetError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BudgetError(f"{path}: is no text in UTF-8: {error.reason} at byte {error.start}") from error
+    if text.startswith(_BYTE_ORDER_MARK):
+        raise BudgetError(f"{path}:1: begins with a byte order mark, which TOML has not: save it as UTF-8 without one")
     try:
         body = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -127,6 +132,7 @@ class _Reader:
             if name not in MUTANTS or "cost" not in MUTANTS[name].caught_by:
                 raise self._wrong(("tripwires", name), f"there is no costly engine '{name}'")
         for measure in budget.bounded:
+            self._refuse_unknown_measure("bounded", measure)
             if measure not in budget.at_most:
                 raise self._wrong(("bounded", measure), f"'{measure}' is bounded, and has no ceiling in at_most")
         self._refuse_the_impossible(budget)
@@ -169,14 +175,17 @@ class _Reader:
             raise self._wrong((field,), f"'{field}' is no table of formulas")
         found = {}
         for measure, text in given.items():
-            if measure not in MEASURES:
-                known = ", ".join(MEASURES)
-                raise self._wrong((field, measure), f"nothing is counted as '{measure}'; there are {known}")
+            self._refuse_unknown_measure(field, measure)
             try:
                 found[measure] = parse_formula(text)
             except FormulaError as error:
                 raise self._wrong((field, measure), str(error)) from None
         return found
+
+    def _refuse_unknown_measure(self, field: str, measure: str) -> None:
+        if measure not in MEASURES:
+            known = ", ".join(MEASURES)
+            raise self._wrong((field, measure), f"nothing is counted as '{measure}'; there are {known}")
 
     def _wrong(self, at: tuple[str, ...], why: str) -> BudgetError:
         return BudgetError(f"{self._path}:{self._line(at)}: {why}")

@@ -32,6 +32,10 @@ _LARGEST: Final = 10**12
 _TERM: Final = re.compile(rf"(?P<number>{_NUMBER})|(?:(?P<slope>{_NUMBER})\s*\*?\s*)?(?P<name>[A-Za-z_]\w*)")
 
 
+_EXPONENT: Final = re.compile(rf"{_NUMBER}[eE][0-9]+.*")
+_SHOWN_MAX: Final = 40
+
+
 class FormulaError(ValueError):
     """A formula that nobody can compute: what is wrong with it."""
 
@@ -56,18 +60,18 @@ def parse_formula(text: object) -> Formula:
     """Read a formula; a number is one too."""
     if isinstance(text, int | float) and not isinstance(text, bool):
         if not 0 <= text <= _LARGEST:
-            raise FormulaError(f"{_shown(text)} is no number that could be counted; give one from 0 to {_LARGEST}")
+            raise FormulaError(f"{_shown(text)} cannot be counted: give a number from 0 to {_LARGEST}, none below 0")
         text = f"{text:.6f}".rstrip("0").rstrip(".") if isinstance(text, float) else str(text)
     if not isinstance(text, str) or not text.strip():
         raise FormulaError(f"{text!r} is no formula; write for example 33 + 2 F")
     constant, slopes = 0.0, dict[str, float]()
     for term in text.split("+"):
         match = _TERM.fullmatch(term.strip())
-        if match is None or not term.strip():
-            raise FormulaError(f"'{term.strip()}' in '{text}' is no term; write for example 33 + 2 F")
+        if match is None or not term.strip() or _EXPONENT.fullmatch(term.strip()):
+            raise FormulaError(f"'{_cut(term.strip())}' in '{_cut(text)}' is no term: {_why_no_term(term)}")
         name, number = match["name"], match["number"] or match["slope"]
         if number is not None and float(number) > _LARGEST:
-            raise FormulaError(f"'{term.strip()[:20]}' is more than anybody counts; the largest number is {_LARGEST}")
+            raise FormulaError(f"'{_cut(term.strip())}' is more than anybody counts; the largest number is {_LARGEST}")
         if name is None:
             constant += float(match["number"])
         elif name not in VARIABLES:
@@ -76,6 +80,19 @@ def parse_formula(text: object) -> Formula:
         else:
             slopes[name] = slopes.get(name, 0.0) + float(match["slope"] or 1)
     return Formula(constant, slopes)
+
+
+def _why_no_term(term: str) -> str:
+    if "-" in term:
+        return "nothing is taken away in a formula, and no number is below 0; write for example 33 + 2 F"
+    if _EXPONENT.fullmatch(term.strip()):
+        return "numbers have no exponent; write for example 33 + 2 F"
+    return "write for example 33 + 2 F"
+
+
+def _cut(text: str) -> str:
+    """As much of a text as a message needs."""
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"
 
 
 def _shown(number: int | float) -> str:

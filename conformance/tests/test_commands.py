@@ -73,6 +73,18 @@ def test_the_doctor_names_every_store_and_what_to_do_about_what_is_missing() -> 
     assert "floppy" in text and "buy a drive" in text and "missing: " in text
 
 
+def test_the_doctor_does_not_promise_what_it_has_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    far = StoreKind("far", "somebody's server", lambda: None, STORES["local"].start, is_elsewhere=True)
+    monkeypatch.setattr("conformance.doctor.STORES", {"far": far})
+
+    found = [each for each in findings() if each.kind == "store"]
+    console = Console(record=True, width=200)
+    show(console, found)
+
+    text = console.export_text()
+    assert "perhaps" in text and "set up, and not tried: touchstone doctor --stores tries it" in text
+
+
 @pytest.mark.s3
 def test_the_doctor_starts_the_stores_that_are_here_and_prints_what_they_answer(
     monkeypatch: pytest.MonkeyPatch,

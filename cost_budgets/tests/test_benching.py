@@ -146,6 +146,30 @@ def test_a_history_that_cannot_be_read_is_said_with_its_line(tmp_path: Path, lin
     assert len(str(refused.value)) < 300 + len(str(path)), "what is wrong is named, not shown whole"
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "it is no JSON: Expecting property name enclosed in double quotes, column 2;"),
+        ('{"engine": "e"}', "it has no 'format';"),
+        ("[" * 200_000, "it is nested deeper than any run is;"),
+    ],
+)
+def test_what_is_wrong_with_a_history_is_said_in_words_and_what_to_do(tmp_path: Path, line: str, words: str) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_text(line)
+    with pytest.raises(HistoryError) as refused:
+        read_history(path)
+    assert str(refused.value).startswith(f"{path}:1: is no run of a benchmark: {words} remove that line")
+
+
+def test_a_history_that_is_no_file_or_no_text_is_said_in_words(tmp_path: Path) -> None:
+    with pytest.raises(HistoryError, match=r"is a folder, not a file$"):
+        read_history(tmp_path)
+    (tmp_path / "history.jsonl").write_bytes(b"\xff")
+    with pytest.raises(HistoryError, match="is no text in UTF-8: invalid start byte at byte 0"):
+        read_history(tmp_path / "history.jsonl")
+
+
 def test_whole_numbers_are_ratios_and_a_run_without_an_adapter_is_one(tmp_path: Path) -> None:
     body = {**RUN.as_json(), "ratios": [{"name": "insert", "ratio": 3, "noise": 0}]}
     del body["adapter"]
@@ -282,6 +306,7 @@ def test_a_history_that_cannot_be_written_is_refused_before_anything_is_timed(fa
     (tmp_path / "file").write_text("in the way")
     result = CliRunner().invoke(app, ["bench", "--history", str(tmp_path / "file" / "history.jsonl")])
     assert (result.exit_code, fake.timeouts) == (2, []), result.output
+    assert "file is a file, not a folder" in " ".join(result.stderr.split())
 
 
 @pytest.mark.s3

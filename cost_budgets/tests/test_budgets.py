@@ -111,12 +111,13 @@ def test_a_budget_is_far_below_what_the_public_engine_needs_without_an_optimize(
             '[insert-node]\nguards = ["COST-01"]\nat_most = { GET = 1 }\nat_least = { GET = 5 }\n',
             ":4: 'GET' must be at least 5 and at most 1: nothing can be both",
         ),
-        ('[insert-node]\nguards = ["COST-01"]\nat_most = { GET = 1e20 }\n', ":3: 1e+20 is no number"),
-        ('[insert-node]\nguards = ["COST-01"]\nat_most = { GET = nan }\n', ":3: nan is no number"),
-        ('[insert-node]\nguards = ["COST-01"]\nat_most = { GET = -1 }\n', ":3: -1 is no number"),
+        *(
+            (f'[insert-node]\nguards = ["COST-01"]\nat_most = {{ GET = {given} }}\n', f":3: {shown} cannot be counted")
+            for given, shown in [("1e20", "1e+20"), ("nan", "nan"), ("-1", "-1")]
+        ),
         (
             f'[insert-node]\nguards = ["COST-01"]\nat_most = {{ GET = "{"9" * 400}" }}\n',
-            ":3: '99999999999999999999' is more than anybody counts",
+            f":3: '{'9' * 40}…' is more than anybody counts",
         ),
         ('[insert-node]\nguards = ["COST-01"]\nat_most = { GET = "\u0663 H" }\n', ":3: '\u0663 H' in"),
         (
@@ -126,9 +127,9 @@ def test_a_budget_is_far_below_what_the_public_engine_needs_without_an_optimize(
         *(
             (f'[insert-node]\nguards = ["COST-01"]\nat_most = {{ GET = {number} }}\n', words)
             for number, words in [
-                ("9" * 400, ":3: one of hundreds of digits is no number that could be counted"),
-                ("-" + "9" * 400, ":3: one of hundreds of digits is no number that could be counted"),
-                ("0x" + "f" * 5000, ":3: one of hundreds of digits is no number that could be counted"),
+                ("9" * 400, ":3: one of hundreds of digits cannot be counted"),
+                ("-" + "9" * 400, ":3: one of hundreds of digits cannot be counted"),
+                ("0x" + "f" * 5000, ":3: one of hundreds of digits cannot be counted"),
                 ("9" * 5000, ":3: a number has more digits than anybody counts to"),
                 ("[" * 5000 + "]" * 5000, ":3: is nested deeper than any budget is"),
             ]
@@ -145,6 +146,11 @@ def test_a_budget_is_far_below_what_the_public_engine_needs_without_an_optimize(
             '# c\n["insert\\u002dnode"]\nguards = ["COST-01"]\n\nat_most = { GET = "2 Q" }\n',
             ":5: there is no variable 'Q'",
         ),
+        (
+            '[insert-node]\nguards = ["COST-01"]\nat_most = { LIST = 1 }\nbounded = ["LISTX"]\n',
+            ":4: nothing is counted as 'LISTX'; there are",
+        ),
+        ('\ufeff[insert-node]\nguards = ["COST-01"]\n', ":1: begins with a byte order mark"),
         ("# nothing\n", "has no budget in it"),
         ("insert-node = 3\n", "the budget of 'insert-node' is no table"),
         ("[insert-node\n", ":1: is no TOML: Expected ']' at the end of a table declaration"),
@@ -171,5 +177,15 @@ def test_a_budget_may_hold_only_after_an_optimize(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(BudgetError, match="cannot be read"):
-        read_budgets(tmp_path / "nowhere.toml")
+    path = tmp_path / "nowhere.toml"
+    with pytest.raises(BudgetError) as refused:
+        read_budgets(path)
+    assert str(refused.value) == f"{path}: cannot be read: No such file or directory"
+
+
+def test_a_file_that_is_no_text_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "budgets.toml"
+    path.write_bytes(b"[insert-node]\xff")
+    with pytest.raises(BudgetError) as refused:
+        read_budgets(path)
+    assert str(refused.value) == f"{path}: is no text in UTF-8: invalid start byte at byte 13"
