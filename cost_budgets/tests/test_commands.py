@@ -14,7 +14,7 @@ from conformance.cli import app
 from conformance.judge.engine import Hello
 from cost_budgets.counters import Tally
 from cost_budgets.counters.tests.test_tally import exchange
-from cost_budgets.measuring import Measured, Point
+from cost_budgets.measuring import PROFILES, Measured, Point, Profile
 from cost_budgets.reporting import unclassified_of
 from cost_budgets.tests.test_judging import point
 from failpoints.gate import Exchange
@@ -22,6 +22,12 @@ from failpoints.workshop import SweepBroken
 from fixtures.stores.catalog import StoreUnavailable
 
 TINY = ["--operation", "warm-read", "--operation", "cold-open-read-only", "--profile", "quick"]
+
+
+@pytest.fixture
+def shallow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The quick profile, and quicker: three points, and nobody is watched."""
+    monkeypatch.setitem(PROFILES, "quick", Profile((2, 3, 4), merges=(), crashes=(), branches=()))
 
 
 def cost(*args: str) -> Result:
@@ -39,6 +45,7 @@ def test_an_engine_within_its_budgets_is_said_to_be_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.s3
+@pytest.mark.usefixtures("shallow")
 def test_an_engine_over_a_budget_is_told_which_and_what_it_guards(tmp_path: Path) -> None:
     budgets = tmp_path / "mine.toml"
     budgets.write_text('[warm-read]\nguards = ["COST-01"]\nat_most = { requests = "0" }\n')
@@ -219,6 +226,7 @@ def test_an_example_of_no_known_kind_names_what_no_graph_has(strange: Exchange, 
 
 
 @pytest.mark.s3
+@pytest.mark.usefixtures("shallow")
 def test_measurements_can_be_read_by_a_program() -> None:
     result = cost(*TINY, "--json")
     assert result.exit_code == 0, result.output
@@ -226,6 +234,7 @@ def test_measurements_can_be_read_by_a_program() -> None:
 
 
 @pytest.mark.s3
+@pytest.mark.usefixtures("shallow")
 def test_a_file_of_few_budgets_measures_only_what_it_names(tmp_path: Path) -> None:
     budgets = tmp_path / "mine.toml"
     budgets.write_text('[warm-read]\nguards = ["COST-01"]\nat_most = { requests = "7" }\n')
