@@ -47,6 +47,7 @@ from fixtures.stores.catalog import (
     kind_of,
     running,
     scratch_directory,
+    scratch_missing,
 )
 from fixtures.stores.ledger import Entry, compared
 from fixtures.stores.left_behind import NOTES_VARIABLE, say_what_is_left
@@ -144,6 +145,9 @@ def check_options(options: RunOptions) -> tuple[KnownFailure, ...]:
         if unfit[0] != "local":
             because = f"requests are cut and held between the engine and a server of our own, and '{unfit[0]}' is none"
         raise RunUsageError(f"the suite {FAULTS} needs an S3 store, such as --store moto: {because}")
+    unfit_scratch = scratch_missing()
+    if unfit_scratch is not None:
+        raise RunUsageError(unfit_scratch)
     if options.report is not None:
         try:
             options.report.mkdir(parents=True, exist_ok=True)

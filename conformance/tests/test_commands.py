@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import typer
@@ -61,6 +62,16 @@ def test_a_request_that_makes_no_sense_ends_with_two(args: list[str], words: str
     done = CliRunner().invoke(app, args, env=WIDE)
 
     assert done.exit_code == 2 and words in done.output
+
+
+def test_a_folder_for_graphs_that_is_not_there_is_said_before_anything_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TOUCHSTONE_SCRATCH", str(tmp_path / "gone"))
+    done = CliRunner().invoke(app, ["run", "--suite", "SNP"], env=WIDE)
+    assert done.exit_code == 2, done.output
+    assert f"TOUCHSTONE_SCRATCH names '{tmp_path / 'gone'}', which is no directory" in done.output
+    assert str(kind_of("local").missing()) in done.output
 
 
 def test_the_doctor_names_every_store_and_what_to_do_about_what_is_missing() -> None:
