@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from conformance.adapters import AdapterFault, EngineError, Unsupported
+from conformance.audit.datasets import DatasetMissing, DatasetUnreadable
 from conformance.consoles import usage
 from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_TESTED
 from failpoints.gate import GateError
@@ -20,7 +21,9 @@ from failpoints.workshop import SweepBroken
 from fixtures.forge import ForgeError
 
 # With what an engine, its adapter or a store can end a measurement.
-BROKEN: Final = (AdapterFault, Unsupported, EngineError, SweepBroken, GateError, ForgeError)
+BROKEN: Final = (
+    *(AdapterFault, Unsupported, EngineError, SweepBroken, GateError, ForgeError, DatasetMissing, DatasetUnreadable),
+)
 NO_S3: Final = "the engine does not declare s3"
 _WORST_FIRST: Final = (COULD_NOT_RUN, FAILS, NOTHING_TESTED, CONFORMS)
 
@@ -37,10 +40,10 @@ def worst_of(codes: Iterable[int]) -> int:
 
 def check_folder(folder: Path, what: str) -> None:
     """Refuse a folder that cannot be written to, before anybody has waited for what is to be in it."""
-    for place in (folder, *folder.parents):
-        if place.is_file():
-            raise usage(f"{what} cannot be written to {folder}: {place} is a file, not a folder")
     try:
+        for place in (folder, *folder.parents):
+            if place.is_file():
+                raise usage(f"{what} cannot be written to {folder}: {place} is a file, not a folder")
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -50,9 +53,13 @@ def check_folder(folder: Path, what: str) -> None:
 
 def check_file(file: Path) -> None:
     """The same for a file that something is added to."""
-    if file.is_dir():
-        raise usage(f"{file} is a folder, not a file")
-    if file.exists() and not os.access(file, os.W_OK):
+    try:
+        if file.is_dir():
+            raise usage(f"{file} is a folder, not a file")
+        is_there = file.exists()
+    except OSError as error:
+        raise usage(f"{file} cannot be written: {error.strerror}") from None
+    if is_there and not os.access(file, os.W_OK):
         raise usage(f"{file} cannot be written")
-    if not file.exists():
+    if not is_there:
         check_folder(file.parent, file.name)

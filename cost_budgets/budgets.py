@@ -148,7 +148,9 @@ class _Reader:
     def _refuse_the_impossible(self, budget: Budget) -> None:
         """A floor that is above its ceiling on small and on large graphs is a mistake."""
         operation = OPERATIONS[self._operation]
-        given = {"T": float(len(operation.touches)), "R": float(operation.rows)}
+        given = {"T": float(len(operation.touches))}
+        if "loads" not in operation.grounds:
+            given["R"] = float(operation.rows)
         # Who touches no table has no fragments either.
         if not operation.touches:
             given["F"] = 0.0

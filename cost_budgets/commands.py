@@ -196,6 +196,10 @@ def _show(console: Console, cost: StoreCost, profile: str, known: Mapping[str, B
         say("red", "could not be measured", f" {name}: {why}")
     for name, what in unclassified_of(cost.found).items():
         say("yellow", "unclassified", f" {name}: {what}")
+    if kind_of(cost.store).start_with_pages is None and cost.lines:
+        say(
+            "yellow", "long pages", f" on {cost.store}: who lists more keys with every commit is seen on moto, not here"
+        )
     if cost.verdict == "nothing_measured":
         return say("cyan", "nothing was measured", " that has a budget")
     for line in cost.wrong:

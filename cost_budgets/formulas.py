@@ -14,6 +14,7 @@ Pure: text and numbers in, numbers out.
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -63,7 +64,7 @@ def parse_formula(text: object) -> Formula:
             raise FormulaError(f"{_shown(text)} cannot be counted: give a number from 0 to {_LARGEST}, none below 0")
         text = f"{text:.6f}".rstrip("0").rstrip(".") if isinstance(text, float) else str(text)
     if not isinstance(text, str) or not text.strip():
-        raise FormulaError(f"{text!r} is no formula; write for example 33 + 2 F")
+        raise FormulaError(f"{_cut(reprlib.repr(text))} is no formula; write for example 33 + 2 F")
     constant, slopes = 0.0, dict[str, float]()
     for term in text.split("+"):
         match = _TERM.fullmatch(term.strip())

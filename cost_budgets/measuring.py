@@ -63,7 +63,15 @@ class Profile:
 _LOADS: Final = (16, 64, 256)
 _TABLES: Final = (6, 24)
 FULL: Final = Profile(
-    (10, 50, 80, 200), (5, 20, 80), (5, 40, 100), (4, 8, 12), (4, 8, 16), _LOADS, _TABLES, (227, 254), watched=True
+    (10, 50, 80, 200),
+    merges=(5, 20, 50, 80),
+    crashes=(5, 20, 60, 100),
+    branches=(4, 8, 12),
+    payloads=(4, 8, 12, 16),
+    loads=_LOADS,
+    tables=_TABLES,
+    more=(227, 254),
+    watched=True,
 )
 QUICK: Final = Profile((5, 15, 30), (5, 15, 30), (5, 15), (2, 4, 6), (2, 4, 8), _LOADS, _TABLES, watched=True)
 # As few as show growth on a straight line, for every test run.
@@ -196,6 +204,11 @@ def _measured_on(
         return found
     graph = GrowingGraph(bench, store, ground, patient=patient)
     try:
+        try:
+            graph.begin()
+        except _BROKEN as error:
+            _give_up(store, found, left, f"the {ground} graph could not be made: {error}", error)
+            return found
         for step in steps:
             try:
                 _grow(graph, step)

@@ -37,6 +37,8 @@ QUIET_SECONDS: Final = 0.06
 # Some engines answer, rest, and work on. They are watched for so long, and whoever does it is waited for so long.
 LATE_SECONDS: Final = 1.0
 REST_SECONDS_MAX: Final = 10.0
+# A store that keeps a request waiting for so long has stalled.
+STALL_SECONDS: Final = 3.0
 # How often an engine may put a version of the manifest in one write before it publishes.
 _TIDYING_MAX: Final = 3
 # With what an engine can make a version of the manifest.
@@ -80,9 +82,11 @@ class GrowingGraph:
         self._fresh_root = store.fresh_root
         self.load_rows = ROWS_OF_A_LOAD
         self._tables = NARROW + (ground == "payloads")
-        self._begin(SCHEMA + DOCUMENTS if ground == "payloads" else SCHEMA)
 
-    def _begin(self, schema: str) -> None:
+    def begin(self, schema: str | None = None) -> None:
+        """Make the graph, with its first rows."""
+        if schema is None:
+            schema = SCHEMA + DOCUMENTS if self.ground == "payloads" else SCHEMA
         self._driver.engine.init(self.uri, schema)
         self.handle = self._driver.engine.open(self.uri)
         self.handle.load(text_of(_FIRST), "merge")
@@ -145,7 +149,7 @@ class GrowingGraph:
             return
         self.handle.close()
         self.uri, self._tables = self._fresh_root(), tables
-        self._begin(wide(tables))
+        self.begin(wide(tables))
 
     def sizes(self) -> dict[str, float]:
         """The variables that are a choice of whoever measures."""
@@ -341,11 +345,16 @@ class GrowingGraph:
 def stumble_of(exchanges: Iterable[Exchange]) -> str | None:
     """The first request at which the store itself failed or asked for patience, in words; None if it never did.
 
-    A store that does not know a request says 501, and would say it again: that is an answer like any other.
+    A store that does not know a request says 501, and would say it again: that is an answer like any other. Whoever
+    waits long for an answer gives up, and asks again or breaks down: that is the store's doing too.
     """
     for each in exchanges:
         if each.outcome == "store_gone":
             return f"the store hung up on a {each.verb}"
+        if each.outcome == "client_gone" and each.status is None and each.ended is not None:
+            waited = each.ended - each.started
+            if waited >= STALL_SECONDS:
+                return f"the store did not answer a {each.verb} in {waited:.0f} s"
         if each.status is not None and (each.status == 429 or (each.status >= 500 and each.status != 501)):
             return f"the store answered {each.status} to a {each.verb}"
     return None

@@ -89,6 +89,13 @@ def a_branch_with_a_row(place: Place) -> str:
     return name
 
 
+def a_branch_with_rows(place: Place) -> str:
+    """A branch with as many rows of its own as are in a load."""
+    name = a_branch(place)
+    place.handle.load(records(place), "append", branch=name)
+    return name
+
+
 def a_branch_apart(place: Place) -> str:
     """A branch with a row of its own, while main has got one of its own too: a merge must look at both."""
     name = a_branch_with_a_row(place)

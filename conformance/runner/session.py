@@ -38,7 +38,7 @@ from conformance.runner.redaction import without_secrets
 from conformance.runner.verdict import COULD_NOT_RUN, Verdict, judge
 from conformance.runner.watch import StoreIsSilent, watched
 from conformance.traces import write_trace
-from fixtures.stores import endpoint
+from fixtures.stores import endpoint, without_proxies_on_loopback
 from fixtures.stores.catalog import (
     OWN_SERVER,
     SCRATCH_VARIABLE,
@@ -237,6 +237,7 @@ def without_aws_variables() -> None:
     """No test talks to a store of the person who runs it: a variable of theirs would win over every option."""
     endpoint.set_aside(os.environ)
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+    without_proxies_on_loopback(os.environ)
 
 
 def _try_stores(this: Run, console: Console) -> None:

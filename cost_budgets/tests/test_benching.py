@@ -31,6 +31,7 @@ from cost_budgets.benching import (
     save,
     usual,
 )
+from failpoints.workshop import SweepBroken
 from fixtures.stores import moto
 from fixtures.stores.catalog import S3, Store, StoreUnavailable
 
@@ -278,6 +279,22 @@ def test_an_engine_that_hangs_is_not_waited_for_any_longer_than_that(tmp_path: P
     assert "the driver gave no answer within 0.5 s" in result.output
 
 
+def test_a_history_whose_last_line_has_lost_its_end_is_added_to_and_not_spoilt(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    save(path, RUN)
+    path.write_text(path.read_text().rstrip("\n"))
+    save(path, later(4.0))
+    assert read_history(path) == [RUN, later(4.0)]
+
+
+def test_what_lance_alone_cannot_do_is_said_and_is_nobodys_ratio() -> None:
+    def broken() -> object:
+        raise ValueError("there is no column")
+
+    with pytest.raises(SweepBroken, match="bare Lance broke down: there is no column"):
+        benching._bare(broken)()
+
+
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed: it runs the toy")
 TOY = f"cmd:node {Path(fixtures.__file__).parent / 'drivers' / 'node' / 'driver.mjs'}"
 
@@ -307,6 +324,13 @@ def test_a_history_that_cannot_be_written_is_refused_before_anything_is_timed(fa
     result = CliRunner().invoke(app, ["bench", "--history", str(tmp_path / "file" / "history.jsonl")])
     assert (result.exit_code, fake.timeouts) == (2, []), result.output
     assert "file is a file, not a folder" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("path", ["n" * 300, f"{'n' * 300}/history.jsonl"])
+def test_a_history_that_nobody_can_look_at_is_refused_in_words(fake: FakeBench, tmp_path: Path, path: str) -> None:
+    result = CliRunner().invoke(app, ["bench", "--history", str(tmp_path / path)])
+    assert (result.exit_code, fake.timeouts) == (2, []), result.output
+    assert "cannot be written" in " ".join(result.stderr.split())
 
 
 @pytest.mark.s3

@@ -37,7 +37,7 @@ def test_whoever_writes_or_starts_has_to_ask_for_something() -> None:
 
 
 def test_whatever_may_look_at_branches_is_measured_among_more_and_more_of_them() -> None:
-    merges = [name for name, each in OPERATIONS.items() if "merge" in each.needs]
+    merges = [name for name, each in OPERATIONS.items() if "merge" in each.needs and "loads" not in each.grounds]
     names = [*merges, "first-write", "cold-first-write", "branch-delete", "cold-branch-delete", "cleanup"]
     assert [name for name in names if "branched" not in OPERATIONS[name].grounds] == []
 
@@ -83,8 +83,8 @@ def test_a_budget_is_far_below_what_the_public_engine_needs_without_an_optimize(
             ":3: there is no costly engine 'nobody'",
         ),
         (
-            '[stale-read]\nguards = ["COST-01"]\nat_most = { GET = 1 }\nafter_optimize = { GET = 1 }\n',
-            ":4: 'stale-read' is not measured after an optimize",
+            '[payload-read]\nguards = ["COST-01"]\nat_most = { GET = 1 }\nafter_optimize = { GET = 1 }\n',
+            ":4: 'payload-read' is not measured after an optimize",
         ),
         (
             '[insert-node]\n# at_most = { GET = 3 } was\nguards = ["COST-01"]\nat_most = { GET = "3 Q" }\n',
@@ -168,6 +168,21 @@ def test_a_mistake_is_said_with_its_line(tmp_path: Path, text: str, words: str) 
         read_budgets(path)
     assert words in str(refused.value)
     assert str(refused.value).startswith(str(path))
+
+
+@pytest.mark.parametrize("name", ["load-rows", "merge-rows"])
+def test_where_rows_are_varied_a_ceiling_for_each_row_may_be_met(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "mine.toml"
+    limits = 'at_least = { writes = "1" }\nat_most = { writes = "0.5 R" }\n'
+    path.write_text(f'[{name}]\nguards = ["COST-04"]\n{limits}')
+    assert read_budgets(path).keys() == {name}
+
+
+def test_what_is_nested_without_end_is_no_formula(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(f'[update]\nguards = ["COST-04"]\nat_most.requests{".a" * 3000} = 1\n')
+    with pytest.raises(BudgetError, match="is no formula"):
+        read_budgets(path)
 
 
 def test_a_budget_may_hold_only_after_an_optimize(tmp_path: Path) -> None:

@@ -123,6 +123,7 @@ def test_every_store_that_is_named_is_measured_and_has_its_own_table(fake: FakeM
         assert heading in result.output
         line = result.output.partition(heading)[2].splitlines()[2]
         assert line.split()[:8] == ["warm-read", "grown", "at", "most", "requests", "H", "10", str(requests)]
+    assert result.output.count("long pages on seaweedfs") == 1 and "long pages on moto" not in result.output
     report = json.loads((tmp_path / "cost.json").read_text())
     assert report["engine_says"] == "fake 7" and report["store"] == "moto, seaweedfs"
     assert [(each["store"], each["requests"]) for each in report["measurements"]] == [("moto", 3), ("seaweedfs", 4)]
@@ -172,6 +173,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_is_measured(
     assert (result.exit_code, fake.stores) == (2, []), result.output
     words = " ".join(result.stderr.split())
     assert "the report cannot be written to" in words and "file is a file, not a folder" in words
+    assert cost("--report", str(tmp_path / ("n" * 300))).exit_code == 2
 
 
 @pytest.mark.parametrize(("requests", "verdict"), [(0, "under"), (9, "over")])

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import pytest
 
+from conformance.adapters import EngineError
 from cost_budgets.budgets import read_budgets
-from cost_budgets.judging import judge
-from cost_budgets.measuring import SHALLOW, Measured, Point, Profile, counting, measure
-from cost_budgets.operations import OPERATIONS
+from cost_budgets.judging import FLOOR_POINTS_MIN, judge
+from cost_budgets.measuring import FULL, SHALLOW, Measured, Point, Profile, counting, measure
+from cost_budgets.operations import JUST_OPTIMIZED, OPERATIONS
 from cost_budgets.places import GrowingGraph, MeasuringFailed
 from failpoints.gate import GateError
 from failpoints.workshop import Bench, SweepBroken
@@ -130,6 +131,7 @@ def test_work_that_is_put_off_until_the_next_call_is_paid_by_the_next_call(store
 
 def test_commits_and_branches_are_counted_from_the_bytes_as_an_engine_counts_them(store: Store) -> None:
     with bench_of(store) as bench, closing(GrowingGraph(bench, store, "branched")) as graph:
+        graph.begin()
         graph.grow(5)
         graph.branch_out(2)
         variables = graph.variables(OPERATIONS["insert-node"])
@@ -212,6 +214,32 @@ def test_who_does_more_when_it_opens_a_graph_is_not_blamed(
         lines = judge(measure(bench, store, few, names=names), read_budgets())
     assert {line.operation for line in lines} == set(names)
     assert [line.as_json() for line in lines if line.verdict != "ok"] == []
+
+
+def test_a_graph_that_cannot_be_begun_costs_its_own_operations_and_no_others(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = GrowingGraph.begin
+
+    def begin(self: GrowingGraph, schema: str | None = None) -> None:
+        if self.ground == "payloads":
+            raise EngineError("bad_request", "parse_error", "there is no type Blob")
+        right(self, schema)
+
+    monkeypatch.setattr(GrowingGraph, "begin", begin)
+    few = Profile(depths=(2,), merges=(), crashes=(), branches=(), payloads=(2,))
+    with bench_of(store) as bench:
+        found = measure(bench, store, few, names=["warm-read", "payload-read"])
+    assert found.points.keys() == {("warm-read", "grown")}
+    assert "the payloads graph could not be made: bad_request/parse_error" in found.failed["payload-read"]
+
+
+def test_the_full_profile_sees_the_floor_of_whatever_is_bounded() -> None:
+    for name, budget in read_budgets().items():
+        operation = OPERATIONS[name]
+        for ground in operation.grounds if budget.bounded else ():
+            if ground not in JUST_OPTIMIZED:
+                assert len(FULL.of(operation, ground)) >= FLOOR_POINTS_MIN, (name, ground)
 
 
 def test_rows_of_a_load_and_tables_of_a_catalog_are_varied(store: Store) -> None:
