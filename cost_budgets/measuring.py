@@ -44,7 +44,11 @@ class Profile:
     watched: bool = False
 
     def of(self, operation: Operation, ground: Ground) -> tuple[int, ...]:
+        usual = {"depths": self.depths, "merges": self.merges, "crashes": self.crashes}[operation.depths]
         match ground:
+            case "branched" if "branch_create" not in operation.needs:
+                # It is not about branches: few of them, and many.
+                return tuple(dict.fromkeys((*self.branches[:1], *self.branches[-1:])))
             case "branched":
                 return self.branches
             case "payloads":
@@ -55,8 +59,10 @@ class Profile:
                 return self.tables
             case "grown" if operation.depths == "depths":
                 return self.depths + self.more
-        places = {"depths": self.depths, "merges": self.merges, "crashes": self.crashes}
-        return places[operation.depths]
+            case "optimized" if self.more:
+                # What is in order goes neither up nor down: one place near the beginning will do.
+                return (*usual[:1], *usual[2:])
+        return usual
 
 
 # Loads and catalogs of these sizes, wherever there are any.

@@ -84,7 +84,7 @@ class _Audit:
             pins.open(manifest)
         sidecars = read_sidecars(self.found, self.objects)
         self._check_layout(sidecars)
-        check_root(self.found, top, sidecars)
+        check_root(self.found, self.objects, top, sidecars)
         check_lineage(self.found, self.manifests.values(), self.branches, complete=self.complete)
         for manifest in self.manifests.values():
             pins.check_heads(manifest, sidecars)
@@ -92,7 +92,7 @@ class _Audit:
             self._check_tables(manifest, catalog, sidecars)
         check_forks(self.found, self.datasets, self.manifests, sidecars, self.complete)
         self._check_sidecars(sidecars)
-        if AUDIT_DIR in top.dirs:
+        if AUDIT_DIR in top.dirs and self.objects.holds(AUDIT_DIR):
             check_recoveries(self.found, self.datasets)
         if check is not None and catalog is not None:
             check(self.found, self.datasets, pins, catalog, self.manifests.values())

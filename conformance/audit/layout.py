@@ -29,12 +29,14 @@ _VERSIONS: Final = "_versions"
 _LANCE_DIRS: Final = frozenset({"_versions", "_transactions", "_deletions", "_indices", "data"})
 
 
-def check_root(found: Findings, top: Listing, sidecars: Sidecars) -> None:
+def check_root(found: Findings, objects: Objects, top: Listing, sidecars: Sidecars) -> None:
     """The names directly below the root [LAY-01, LAY-08, LAY-10]."""
     for name in top.dirs:
+        if name in _KNOWN_DIRS or not objects.holds(name):
+            continue
         if name in LEGACY_DIRS:
             found.add("legacy-table", name, f"{name} belongs to a retired generation of the format")
-        elif name not in _KNOWN_DIRS:
+        else:
             found.add("unknown-file", name, f"the directory {name} is not part of the format")
     staged = [name for name in top.files if name in STAGING_FILES]
     if staged and not sidecars.schema_apply:
@@ -52,9 +54,12 @@ def check_table_directories(found: Findings, objects: Objects, locations: Collec
         listing = objects.children(directory)
         for name in listing.dirs:
             path = f"{directory}/{name}"
-            if not _HASH.fullmatch(name):
+            is_hash = _HASH.fullmatch(name) is not None
+            if (is_hash and path in expected) or not objects.holds(path):
+                continue
+            if not is_hash:
                 found.add("unknown-file", path, "the directory's name is not the hash of a type's name")
-            elif path not in expected:
+            else:
                 found.add("unreferenced-table", path, "no manifest has a table here: a schema apply was rolled back")
         for name in listing.files:
             found.add("unknown-file", f"{directory}/{name}", "tables are directories; this is a file")
@@ -64,8 +69,8 @@ def check_branch_residue(found: Findings, objects: Objects, path: str, forks: It
     """Files of branches that have no ref: they block a branch of that name, and nobody reads them [BRA-02]."""
     known = set(forks)
     for name in _branch_directories(objects, f"{path}/{_TREE}", ""):
-        if name not in known:
-            where = f"{path}/{_TREE}/{name}"
+        where = f"{path}/{_TREE}/{name}"
+        if name not in known and objects.holds(where):
             found.add("branch-residue", where, f"there are files of a branch '{name}' and no ref to it")
 
 

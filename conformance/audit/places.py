@@ -46,6 +46,11 @@ class Objects(Protocol):
 
     def children(self, path: str) -> Listing: ...
 
+    def holds(self, path: str) -> bool:
+        """Whether a directory is one: some object stores go on listing a folder, for a while or for ever, in which
+        nothing is left. Ask before a directory is blamed for being there.
+        """
+
     def read(self, path: str) -> bytes | None: ...
 
 
@@ -154,6 +159,9 @@ class LocalObjects:
             tuple(name for name, is_dir in found if is_dir), tuple(name for name, is_dir in found if not is_dir)
         )
 
+    def holds(self, path: str) -> bool:
+        return (self.directory / path).is_dir()
+
     def read(self, path: str) -> bytes | None:
         try:
             return (self.directory / path).read_bytes()
@@ -182,6 +190,12 @@ class S3Objects:
         dirs = (each.rstrip("/").rpartition("/")[2] for each in found["common_prefixes"])
         files = (each["path"].rpartition("/")[2] for each in found["objects"])
         return Listing(tuple(sorted(dirs)), tuple(sorted(files)))
+
+    def holds(self, path: str) -> bool:
+        try:
+            return any(obstore.list(self.store, self._key(path), chunk_size=1))
+        except Exception as error:
+            raise ReadFailed(self.root.redact(error)) from error
 
     def read(self, path: str) -> bytes | None:
         try:

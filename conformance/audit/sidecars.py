@@ -90,6 +90,8 @@ def read_sidecars(found: Findings, objects: Objects) -> Sidecars:
             sidecar = _decode(found, where, name.removesuffix(_SUFFIX), content)
             sidecars += [sidecar] if sidecar is not None else []
     for name in listing.dirs:
+        if not objects.holds(f"{RECOVERY_DIR}/{name}"):
+            continue
         found.add("unknown-file", f"{RECOVERY_DIR}/{name}", "the directory is no sidecar and is ignored")
     found.checked["sidecars"] += len(sidecars)
     return Sidecars.of(sidecars)

@@ -35,6 +35,7 @@ def cost(*args: str) -> Result:
 
 
 @pytest.mark.s3
+@pytest.mark.usefixtures("shallow")
 def test_an_engine_within_its_budgets_is_said_to_be_so(tmp_path: Path) -> None:
     result = cost(*TINY, "--report", str(tmp_path / "report"))
     assert result.exit_code == 0, result.output

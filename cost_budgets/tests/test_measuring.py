@@ -27,6 +27,7 @@ from fixtures.stores.catalog import S3, Store
 
 pytestmark = [pytest.mark.s3, pytest.mark.xdist_group("cost")]
 NAMES = ("warm-read", "cold-snapshot")
+FEW: Final = Profile(depths=(2, 3), merges=(), crashes=(2,), branches=())
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def test_one_operation_that_does_not_work_is_reported_and_the_others_are_measure
 
     monkeypatch.setattr(GrowingGraph, "count", count)
     with bench_of(store) as bench:
-        found = measure(bench, store, SHALLOW, names=NAMES)
+        found = measure(bench, store, FEW, names=NAMES)
     assert found.failed == {"warm-read": "warm-read on the grown graph: somebody is in its way"}
     assert {name for name, _ in found.points} == {"cold-snapshot"}
 
@@ -79,9 +80,9 @@ def test_a_writer_that_cannot_be_made_to_die_costs_its_own_measurement_and_no_ot
 
     monkeypatch.setattr(GrowingGraph, "crash", crash)
     with bench_of(store) as bench:
-        found = measure(bench, store, SHALLOW, names=["warm-read", "cold-open-pending"])
+        found = measure(bench, store, FEW, names=["warm-read", "cold-open-pending"])
     assert found.failed == {
-        "cold-open-pending": "the crashed graph could not be made 4 deep: a writer was to die, and lived"
+        "cold-open-pending": "the crashed graph could not be made 2 deep: a writer was to die, and lived"
     }
     assert {name for name, _ in found.points} == {"warm-read"}
 
@@ -106,6 +107,7 @@ def test_an_engine_that_does_not_come_to_rest_is_not_measured(store: Store, monk
     assert "does not come to rest" in found.failed["warm-read"]
 
 
+@pytest.mark.slow
 def test_late_work_is_counted_where_it_belongs_and_nowhere_else(store: Store) -> None:
     few = Profile(depths=(2,), merges=(), crashes=(), branches=(), watched=True)
     counted = {}
@@ -117,6 +119,7 @@ def test_late_work_is_counted_where_it_belongs_and_nowhere_else(store: Store) ->
     assert counted["mutant:works-long-after-the-answer"] == {**usual, "update": usual["update"] + 30}
 
 
+@pytest.mark.slow
 def test_work_that_is_put_off_until_the_next_call_is_paid_by_the_next_call(store: Store) -> None:
     few = Profile(depths=(2,), merges=(), crashes=(), branches=())
     counted = {}
@@ -202,7 +205,10 @@ def test_an_operation_that_is_answered_with_unsupported_is_listed_and_the_others
 @pytest.mark.parametrize(
     ("engine", "depths", "names"),
     [
-        ("loads-the-manifest-at-open", (4, 14), ["cold-open-read-only", "cold-open-read-write"]),
+        pytest.param(
+            *("loads-the-manifest-at-open", (4, 14), ["cold-open-read-only", "cold-open-read-write"]),
+            marks=pytest.mark.slow,
+        ),
         ("takes-a-lease-at-open", (2,), ["cold-open-read-write"]),
     ],
 )

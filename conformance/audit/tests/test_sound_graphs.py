@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from conformance.audit import audit
 from conformance.audit.pins import Pins
+from conformance.audit.places import Listing, S3Objects, parse_root
 from conformance.audit.tests.forge import Forgery
 from fixtures import golden
 from fixtures.stores import EmptyRoot
@@ -61,6 +63,37 @@ def test_every_branch_of_a_golden_graph_is_sound_where_it_was_written(name: str,
     report = audit(f"s3://{golden.BUCKET}/{name}", moto_store.env)
     assert {each.code for each in report.findings} == CRASHED.get(name, set())
     assert report.checked["branches"] == len(golden.expect(name)["branches"])
+
+
+@pytest.mark.s3
+@pytest.mark.requirement("LAY-01", "LAY-02", "BRA-02", "REC-14")
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_folder_in_which_nothing_is_left_is_nobodys_fault_though_a_store_lists_it(
+    moto_store: MotoStore, monkeypatch: pytest.MonkeyPatch, is_empty: bool
+) -> None:
+    """SeaweedFS goes on listing a folder after its last object is gone: a graph that was put back had a table of
+    recoveries for the auditor, which nobody could read."""
+    root = moto_store.fresh_root()
+    Graph.init(root, (SCHEMAS / "social.pg").read_text(), env=moto_store.env)
+    right = S3Objects.children
+    table = parse_root(root, moto_store.env).objects().children("nodes").dirs[0]
+    ghosts = {
+        "": "_graph_commit_recoveries.lance",
+        "nodes": "0123456789abcdef",
+        f"nodes/{table}/tree": "gone",
+        f"nodes/{table}/tree/gone": "_versions",
+        "__recovery": "folder",
+    }
+
+    def children(self: S3Objects, path: str) -> Listing:
+        found = right(self, path)
+        return replace(found, dirs=(*found.dirs, *([ghosts[path]] if path in ghosts else [])))
+
+    monkeypatch.setattr(S3Objects, "children", children)
+    if not is_empty:
+        monkeypatch.setattr(S3Objects, "holds", lambda self, path: True)
+    codes = {each.code for each in audit(root, moto_store.env).findings}
+    assert codes == (set() if is_empty else {"recovery-table", "unreferenced-table", "branch-residue", "unknown-file"})
 
 
 @pytest.mark.requirement("BRA-17", "BRA-18", "CLN-07", "MRG-12", "OPT-07", "LAY-06", "LAY-13")
