@@ -46,9 +46,6 @@ class Profile:
     def of(self, operation: Operation, ground: Ground) -> tuple[int, ...]:
         usual = {"depths": self.depths, "merges": self.merges, "crashes": self.crashes}[operation.depths]
         match ground:
-            case "branched" if "branch_create" not in operation.needs:
-                # It is not about branches: few of them, and many.
-                return tuple(dict.fromkeys((*self.branches[:1], *self.branches[-1:])))
             case "branched":
                 return self.branches
             case "payloads":
@@ -59,9 +56,6 @@ class Profile:
                 return self.tables
             case "grown" if operation.depths == "depths":
                 return self.depths + self.more
-            case "optimized" if self.more:
-                # What is in order goes neither up nor down: one place near the beginning will do.
-                return (*usual[:1], *usual[2:])
         return usual
 
 
