@@ -24,7 +24,6 @@ from fixtures.forge import ForgeError
 BROKEN: Final = (
     *(AdapterFault, Unsupported, EngineError, SweepBroken, GateError, ForgeError, DatasetMissing, DatasetUnreadable),
 )
-NO_S3: Final = "the engine does not declare s3"
 _WORST_FIRST: Final = (COULD_NOT_RUN, FAILS, NOTHING_TESTED, CONFORMS)
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -20,17 +19,14 @@ from rich.markup import escape
 
 from conformance.adapters import InvalidEngineSpec, parse
 from conformance.consoles import make_console, usage
-from failpoints.command_ends import EngineOption, TimeoutOption, in_words
-from fixtures.stores.catalog import OWN_SERVER, S3, STORES, UnknownStore, kind_of
+from failpoints.command_ends import EngineOption, JobsOption, TimeoutOption, default_jobs, in_words
+from fixtures.stores.catalog import OWN_SERVER, STORES, UnknownStore, kind_of
 from fixtures.stores.moto import StoreUnavailable
 
 if TYPE_CHECKING:
-    from conformance.judge.engine import Hello
     from cost_budgets.budgets import Budget
-    from cost_budgets.measuring import Measured, Profile
+    from cost_budgets.measuring import Profile
     from cost_budgets.reporting import StoreCost
-    from failpoints.workshop import Bench
-    from fixtures.stores.catalog import Store
 
 EXIT_INTERRUPTED: Final = 130
 _PROFILES: Final = ("full", "quick")
@@ -52,6 +48,7 @@ def cost_command(
     budgets: Annotated[Path | None, typer.Option(help="Other budgets than the kit's own.")] = None,
     report: Annotated[Path | None, typer.Option(help="A folder for cost.html, with curves, and cost.json.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurements as JSON instead of a table.")] = False,
+    jobs: JobsOption = None,
     timeout: TimeoutOption = 120.0,
 ) -> None:
     """Count the requests of every operation at several depths, and hold them against budgets."""
@@ -87,9 +84,10 @@ def cost_command(
     words = Console(stderr=True) if as_json else console
     without_aws_variables()
     costs: list[StoreCost] = []
+    how: dict[str, Any] = {"jobs": jobs or default_jobs(), "timeout_seconds": timeout}
     with in_words(words) as ended:
         for name in stores:
-            costs.append(_cost_at(name, engine, PROFILES[profile], chosen, known, timeout))
+            costs.append(_cost_at(name, engine, PROFILES[profile], chosen, known, **how))
             _show(words, costs[-1], profile, known, with_tables=not as_json)
     if ended.early:
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -118,58 +116,27 @@ def _check_store(name: str) -> None:
 
 
 def _cost_at(
-    name: str, engine: str, profile: Profile, chosen: Sequence[str], known: Mapping[str, Budget], timeout: float
+    name: str, engine: str, profile: Profile, chosen: Sequence[str], known: Mapping[str, Budget], **how: Any
 ) -> StoreCost:
     """Measure at one store. What breaks down there is kept in words, and the next store has its turn."""
     from conformance.runner.redaction import without_secrets
     from cost_budgets.at_stores import BROKEN
     from cost_budgets.judging import judge
-    from cost_budgets.measuring import PAGE_KEYS, counting
+    from cost_budgets.measuring import measure_at_once
     from cost_budgets.operations import OPERATIONS
     from cost_budgets.progress import progress_bar
     from cost_budgets.reporting import StoreCost
 
-    began, says = time.monotonic(), ""
+    began = time.monotonic()
     steps = sum(len(profile.of(OPERATIONS[each], ground)) for each in chosen for ground in OPERATIONS[each].grounds)
     try:
-        with (
-            progress_bar(f"{without_secrets(engine)} on {name}", steps) as told,
-            _store(name, PAGE_KEYS) as place,
-            counting(place, engine, timeout_seconds=timeout) as bench,
-        ):
-            hello = _hello(bench)
-            says = f"{hello.name} {hello.version}"
-            found = _measured(bench, place, profile, chosen, told, hello)
+        with progress_bar(f"{without_secrets(engine)} on {name}", steps) as told:
+            hello, found = measure_at_once(engine, name, profile, names=chosen, told=told, **how)
     except StoreUnavailable as reason:
-        return StoreCost(name, says, skipped=str(reason))
+        return StoreCost(name, skipped=str(reason))
     except BROKEN as fault:
-        return StoreCost(name, says, broken=str(fault), seconds=time.monotonic() - began)
-    return StoreCost(name, says, found, judge(found, known), time.monotonic() - began)
-
-
-def _measured(
-    bench: Bench, place: Store, profile: Profile, chosen: Sequence[str], told: Callable[[str], object], hello: Hello
-) -> Measured:
-    from cost_budgets.at_stores import NO_S3
-    from cost_budgets.measuring import Measured, measure
-
-    if S3 not in hello.capabilities:
-        # It would take the address for that of a directory, and write wherever it was started.
-        return Measured(unsupported={"every operation": NO_S3})
-    return measure(bench, place, profile, names=chosen, told=told)
-
-
-def _hello(bench: Bench) -> Hello:
-    driver = bench.drivers.take()
-    bench.drivers.done(driver)
-    return driver.engine.hello
-
-
-def _store(name: str, page_keys: int) -> AbstractContextManager[Store]:
-    """A store between which and an engine requests can be counted."""
-    from fixtures.stores.catalog import running
-
-    return running(name, page_keys=page_keys)
+        return StoreCost(name, broken=str(fault), seconds=time.monotonic() - began)
+    return StoreCost(name, f"{hello.name} {hello.version}", found, judge(found, known), time.monotonic() - began)
 
 
 def _show(console: Console, cost: StoreCost, profile: str, known: Mapping[str, Budget], *, with_tables: bool) -> None:

@@ -3,25 +3,27 @@
     found = measure(bench, store, FULL)
     found.points["insert-node", "grown"]      at 10, 50, 80 and 200 commits
 
-So a whole measurement costs a few hundred commits, and no graph is built twice.
+So a whole measurement costs a few hundred commits, and no graph is built twice. Nor does one depend on another:
+`measure_at_once` measures on several of them at the same time, in processes of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, ClassVar, Final
 
 from conformance.adapters import AdapterFault, EngineError, Unsupported
 from conformance.audit.datasets import DatasetMissing, DatasetUnreadable
+from conformance.judge.engine import Hello
 from cost_budgets.counters import Tally
 from cost_budgets.operations import GROUNDS, OPERATIONS, Ground, Operation
 from cost_budgets.places import GrowingGraph, WorksLate
 from failpoints.gate import GateError
-from failpoints.workshop import Bench, SweepBroken, bench_at, blaming, lacking
+from failpoints.workshop import Bench, SweepBroken, bench_at, blaming, swept_in_processes
 from fixtures.forge import ForgeError
-from fixtures.stores.catalog import Store
+from fixtures.stores.catalog import S3, Store
 
 
 @dataclass(frozen=True)
@@ -114,41 +116,138 @@ def counting(store: Store, engine: str, *, timeout_seconds: float = 120.0) -> Ab
     return bench_at(replace(store, env={**store.env, **EXACT}), engine, timeout_seconds=timeout_seconds)
 
 
+@dataclass(frozen=True)
+class Part:
+    """Operations on one graph: nothing of it depends on any other graph."""
+
+    ground: Ground
+    profile: Profile
+    names: tuple[str, ...]
+    patient: bool = False
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A measurement that begins now."""
+
+    what: str
+    accuses: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class PartMeasured:
+    """What was found on one graph, and how the engine calls itself. From one that `works_late` nothing is kept: what
+    was counted in haste may be another operation's."""
+
+    ground: Ground
+    hello: Hello
+    found: Measured = field(default_factory=Measured)
+    works_late: bool = False
+    accuses: ClassVar[bool] = False  # Whatever could not be measured, the store was asked about already.
+
+
+Told = Callable[[str], object]
+Results = Generator[Begun | PartMeasured, None, None]
+
+
 def measure(
     bench: Bench,
     store: Store,
     profile: Profile,
     *,
     names: Iterable[str] | None = None,
-    told: Callable[[str], object] = lambda name: None,
+    told: Told = lambda name: None,
 ) -> Measured:
     """Measure operations, all of them by default. `told` hears of each before it is counted."""
-    chosen = [OPERATIONS[name] for name in (OPERATIONS if names is None else names)]
-    found, able, patient = Measured(), [], False
-    needs = {"optimize", "branch_create", *(need for operation in chosen for need in operation.needs)}
-    missing = set(lacking(bench, sorted(needs)))
-    for operation in chosen:
-        lacked = sorted(missing & set(operation.needs))
+
+    def one_after_the_other(parts: Sequence[Part]) -> Results:
+        for part in parts:
+            yield from measure_part(bench, store, part)
+
+    return _put_together(one_after_the_other, profile, names, told)[1]
+
+
+def measure_at_once(
+    engine: str,
+    store: str,
+    profile: Profile,
+    *,
+    names: Iterable[str] | None = None,
+    jobs: int,
+    timeout_seconds: float = 120.0,
+    told: Told = lambda name: None,
+) -> tuple[Hello, Measured]:
+    """The same in so many processes, each with a store of that name, a gate and drivers of its own."""
+
+    def in_processes(parts: Sequence[Part]) -> Results:
+        how: dict[str, Any] = {"timeout_seconds": timeout_seconds, "page_keys": PAGE_KEYS, "more_env": EXACT}
+        processes = min(jobs, len(parts))
+        return swept_in_processes(measure_part, parts, engine=engine, store=store, jobs=processes, **how)
+
+    return _put_together(in_processes, profile, names, told)
+
+
+def _put_together(
+    measured: Callable[[Sequence[Part]], Results], profile: Profile, names: Iterable[str] | None, told: Told
+) -> tuple[Hello, Measured]:
+    """All parts, in the order of the graphs. Who works late anywhere is measured once more, and patiently."""
+    chosen = tuple(OPERATIONS if names is None else names)
+    grounds = {ground for name in chosen for ground in OPERATIONS[name].grounds}
+    parts = [Part(ground, profile, chosen) for ground in GROUNDS if ground in grounds]
+    found = _all_of(measured(parts), told)
+    if any(part.works_late for part in found.values()):
+        found = _all_of(measured([replace(part, patient=True) for part in parts]), told)
+    whole = Measured()
+    for part in parts:
+        whole.take(found[part.ground].found)
+    return found[parts[0].ground].hello, whole
+
+
+def _all_of(results: Results, told: Told) -> dict[Ground, PartMeasured]:
+    """What was found on each graph, until somebody works late."""
+    found: dict[Ground, PartMeasured] = {}
+    with closing(results):
+        for each in results:
+            if isinstance(each, Begun):
+                told(each.what)
+                continue
+            found[each.ground] = each
+            if each.works_late:
+                break
+    return found
+
+
+def measure_part(bench: Bench, store: Store, part: Part) -> Results:
+    """Measure on one graph, and say of each operation that it begins."""
+    driver = bench.drivers.take()
+    hello, supports = driver.engine.hello, driver.engine.supports
+    bench.drivers.done(driver)
+    found = Measured()
+    if S3 not in hello.capabilities:
+        # It would take the address for that of a directory, and write wherever it was started.
+        yield PartMeasured(
+            part.ground, hello, Measured(unsupported={"every operation": "the engine does not declare s3"})
+        )
+        return
+    able = []
+    for operation in [OPERATIONS[name] for name in part.names if part.ground in OPERATIONS[name].grounds]:
+        lacked = [need for need in sorted(operation.needs) if not supports(need)]
+        lacked_there = [need for need in _NEEDS.get(part.ground, ()) if not supports(need)]
         if lacked:
             found.unsupported[operation.name] = f"the engine does not declare {lacked[0]}"
+        elif lacked_there:
+            name = f"{operation.name} {_WHERE[part.ground]}"
+            found.unsupported[name] = f"the engine does not declare {lacked_there[0]}"
         else:
             able.append(operation)
-    for ground in GROUNDS:
-        of_ground = [operation for operation in able if ground in operation.grounds]
-        lacked = [need for need in _NEEDS.get(ground, ()) if need in missing]
-        if lacked:
-            for operation in of_ground:
-                found.unsupported[f"{operation.name} {_WHERE[ground]}"] = f"the engine does not declare {lacked[0]}"
-            continue
-        if of_ground:
-            with blaming(store), _named(ground):
-                try:
-                    found.take(_measured_on(bench, store, profile, ground, of_ground, told, patient=patient))
-                except WorksLate:
-                    # What was counted in haste may be another operation's: all of this graph is counted again.
-                    patient = True
-                    found.take(_measured_on(bench, store, profile, ground, of_ground, told, patient=patient))
-    return found
+    if able:
+        with blaming(store), _named(part.ground):
+            try:
+                found.take((yield from _measured_on(bench, store, part, able)))
+            except WorksLate:
+                yield PartMeasured(part.ground, hello, works_late=True)
+                return
+    yield PartMeasured(part.ground, hello, found)
 
 
 # What a graph is made with, and how it is called where that is missing.
@@ -189,20 +288,13 @@ def _named(ground: Ground) -> Iterator[None]:
 
 
 def _measured_on(
-    bench: Bench,
-    store: Store,
-    profile: Profile,
-    ground: Ground,
-    operations: Sequence[Operation],
-    told: Callable[[str], object],
-    *,
-    patient: bool,
-) -> Measured:
-    found, left = Measured(), list(operations)
+    bench: Bench, store: Store, part: Part, operations: Sequence[Operation]
+) -> Generator[Begun, None, Measured]:
+    found, left, ground, profile = Measured(), list(operations), part.ground, part.profile
     steps = sorted({depth for operation in operations for depth in profile.of(operation, ground)})
     if not steps:
         return found
-    graph = GrowingGraph(bench, store, ground, patient=patient)
+    graph = GrowingGraph(bench, store, ground, patient=part.patient)
     try:
         try:
             graph.begin()
@@ -216,7 +308,7 @@ def _measured_on(
                 _give_up(store, found, left, f"the {ground} graph could not be made {step} deep: {error}", error)
                 break
             for operation in [each for each in left if step in profile.of(each, ground)]:
-                told(f"{operation.name}, {ground} at {step}")
+                yield Begun(f"{operation.name}, {ground} at {step}")
                 is_first = ground == operation.grounds[0] and step == profile.of(operation, ground)[0]
                 try:
                     variables, tally = graph.count(operation, watched=profile.watched and is_first)

@@ -12,15 +12,17 @@ blame.
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import queue
 import signal
 import traceback
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from multiprocessing.context import SpawnProcess
 from multiprocessing.queues import Queue
+from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
 
 from conformance.adapters import AdapterFault, EngineError, Unsupported
@@ -34,6 +36,7 @@ from fixtures.stores.catalog import OWN_SERVER, Store, StoreUnavailable, kind_of
 _ENDPOINT: Final = "AWS_ENDPOINT_URL_S3"
 _LOOK_SECONDS: Final = 1.0
 _END_SECONDS: Final = 20.0
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Found(Protocol):
@@ -143,13 +146,19 @@ def workshop(
     peer: str | None = None,
     timeout_seconds: float = 120.0,
     page_keys: int | None = None,
+    more_env: Mapping[str, str] = _NOTHING,
 ) -> Iterator[tuple[Bench, Store]]:
-    """A store, a gate and drivers, until the block ends; if the store ends it, `StoreBrokeDown`."""
+    """A store, a gate and drivers, until the block ends; if the store ends it, `StoreBrokeDown`.
+
+    `more_env` are variables for the drivers, besides those that lead to the store.
+    """
     check_store(store)
     with (
         running(store, page_keys=page_keys) as place,
         blaming(place),
-        bench_at(place, engine, peer=peer, timeout_seconds=timeout_seconds) as bench,
+        bench_at(
+            replace(place, env={**place.env, **more_env}), engine, peer=peer, timeout_seconds=timeout_seconds
+        ) as bench,
     ):
         yield bench, place
 
@@ -188,11 +197,22 @@ def swept_in_processes(
     jobs: int,
     timeout_seconds: float,
     peer: str | None = None,
+    page_keys: int | None = None,
+    more_env: Mapping[str, str] = _NOTHING,
 ) -> Generator[Result, None, None]:
     """The results of all tasks, in the order in which they are ready. `run` is a function of a module."""
     check_store(store)
+    make = functools.partial(
+        workshop,
+        engine,
+        store,
+        peer=peer,
+        timeout_seconds=timeout_seconds,
+        page_keys=page_keys,
+        more_env=dict(more_env),
+    )
     if jobs <= 1:
-        with workshop(engine, store, peer=peer, timeout_seconds=timeout_seconds) as (bench, place):
+        with make() as (bench, place):
             for task in tasks:
                 yield from vouched(place, run(bench, place, task))
         return
@@ -200,8 +220,7 @@ def swept_in_processes(
     waiting, results = context.Queue(), context.Queue()
     for each in (*tasks, *[None] * jobs):
         waiting.put(each)
-    arguments = (run, waiting, results, engine, peer, store, timeout_seconds)
-    processes = [context.Process(target=_work, args=arguments) for _ in range(jobs)]
+    processes = [context.Process(target=_work, args=(run, waiting, results, make)) for _ in range(jobs)]
     for process in processes:
         process.start()
     is_over = False
@@ -230,6 +249,8 @@ def _gathered(processes: list[SpawnProcess], results: Queue[Any]) -> Iterator[An
                 yield value
             case "done":
                 working -= 1
+            case "missing":
+                raise StoreUnavailable(value)
             case "broken":
                 raise SweepBroken(value)
 
@@ -259,17 +280,14 @@ def _work(
     run: Callable[[Bench, Store, Any], Generator[Any, None, None]],
     waiting: Queue[Any],
     results: Queue[Any],
-    engine: str,
-    peer: str | None,
-    store: str,
-    timeout_seconds: float,
+    make: Callable[[], AbstractContextManager[tuple[Bench, Store]]],
 ) -> None:
     """The program of one process of a sweep."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The process that gathers decides when it ends.
     signal.signal(signal.SIGTERM, _leave)
     without_aws_variables()
     try:
-        with workshop(engine, store, peer=peer, timeout_seconds=timeout_seconds) as (bench, place):
+        with make() as (bench, place):
             while (task := waiting.get()) is not None:
                 for result in vouched(place, run(bench, place, task)):
                     results.put(("result", result))
@@ -277,7 +295,9 @@ def _work(
     except SystemExit:
         results.cancel_join_thread()  # Nobody listens any more.
         raise
-    except (AdapterFault, EngineError, Unsupported, StoreUnavailable, SweepBroken, ForgeError, GateError) as fault:
+    except StoreUnavailable as reason:
+        results.put(("missing", str(reason)))
+    except (AdapterFault, EngineError, Unsupported, SweepBroken, ForgeError, GateError) as fault:
         results.put(("broken", str(fault)))
     except Exception:
         results.put(("broken", traceback.format_exc()))

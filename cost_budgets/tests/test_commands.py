@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from cost_budgets.counters.tests.test_tally import exchange
 from cost_budgets.measuring import PROFILES, Measured, Point, Profile
 from cost_budgets.reporting import unclassified_of
 from cost_budgets.tests.test_judging import point
+from failpoints.command_ends import default_jobs
 from failpoints.gate import Exchange
 from failpoints.workshop import SweepBroken
 from fixtures.stores.catalog import StoreUnavailable
@@ -60,28 +59,25 @@ class FakeMeasurement:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[list[str]] = []
+        self.jobs: list[int] = []
         self.found = Measured()
         self.found_at: dict[str, Measured] = {}
         self.missing: set[str] = set()
         self.breaks: set[str] = set()
         self.stores: list[str] = []
-        self.hello = Hello("fake", "7", 4, frozenset({"s3"}))
-        monkeypatch.setattr("cost_budgets.commands._store", self._store)
-        monkeypatch.setattr("cost_budgets.commands._hello", lambda bench: self.hello)
-        monkeypatch.setattr("cost_budgets.measuring.counting", lambda *_, **__: nullcontext())
-        monkeypatch.setattr("cost_budgets.measuring.measure", self._measure)
+        monkeypatch.setattr("cost_budgets.measuring.measure_at_once", self._measure)
 
-    def _store(self, name: str, page_keys: int) -> AbstractContextManager[None]:
-        self.stores.append(name)
-        if name in self.missing:
-            raise StoreUnavailable(f"the store '{name}' cannot run here")
-        return nullcontext()
-
-    def _measure(self, *_: object, names: list[str], **__: object) -> Measured:
+    def _measure(
+        self, engine: str, store: str, profile: Profile, *, names: list[str], jobs: int, **_: object
+    ) -> tuple[Hello, Measured]:
+        self.stores.append(store)
+        if store in self.missing:
+            raise StoreUnavailable(f"the store '{store}' cannot run here")
         self.asked.append(names)
-        if self.stores[-1] in self.breaks:
-            raise SweepBroken(f"the store '{self.stores[-1]}' broke down")
-        return self.found_at.get(self.stores[-1], self.found)
+        self.jobs.append(jobs)
+        if store in self.breaks:
+            raise SweepBroken(f"the store '{store}' broke down")
+        return Hello("fake", "7", 4, frozenset({"s3"})), self.found_at.get(store, self.found)
 
 
 @pytest.fixture
@@ -157,15 +153,6 @@ def test_the_worst_store_decides_and_the_others_are_measured_all_the_same(
         assert f"skipped: the store '{store}' cannot run here" in result.output
 
 
-def test_an_engine_that_does_not_declare_s3_is_asked_for_nothing(fake: FakeMeasurement, tmp_path: Path) -> None:
-    """It would take the address of a graph for that of a directory, and write wherever it was started."""
-    fake.hello = replace(fake.hello, capabilities=frozenset({"open", "init"}))
-    result = cost(*seven_for_a_read(tmp_path), "--report", str(tmp_path))
-    assert (result.exit_code, fake.asked) == (4, []), result.output
-    assert "unsupported every operation: the engine does not declare s3" in result.output
-    assert json.loads((tmp_path / "cost.json").read_text())["verdict"] == "nothing_measured"
-
-
 def test_a_report_that_cannot_be_written_is_refused_before_anything_is_measured(
     fake: FakeMeasurement, tmp_path: Path
 ) -> None:
@@ -188,6 +175,12 @@ def test_an_engine_that_is_only_under_a_floor_is_not_said_to_be_over(
     assert result.exit_code == 1, result.output
     assert f"{verdict}: 2 budgets, 1 broken." in result.output
     assert json.loads((tmp_path / "cost.json").read_text())["verdict"] == verdict
+
+
+@pytest.mark.parametrize(("args", "jobs"), [((), default_jobs()), (("--jobs", "3"), 3)])
+def test_several_graphs_are_measured_at_the_same_time(fake: FakeMeasurement, args: tuple[str, ...], jobs: int) -> None:
+    cost(*args)
+    assert fake.jobs == [jobs]
 
 
 def test_an_operation_that_is_named_twice_is_measured_once(fake: FakeMeasurement) -> None:
@@ -261,6 +254,7 @@ def test_a_file_of_few_budgets_measures_only_what_it_names(tmp_path: Path) -> No
         ),
         (["--store", "cloud"], 2, "there is no store 'cloud'"),
         (["--store", "moto", "--store", "local"], 2, "a local directory has none"),
+        (["--jobs", "0"], 2, "Invalid value for '--jobs'"),
         (["--store", "moto,cloud"], 2, "there is no store 'cloud'"),
         (["--engine", "cmd:./no-such-driver"], 3, "there is no command"),
     ],

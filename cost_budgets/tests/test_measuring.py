@@ -5,19 +5,31 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from conformance.adapters import EngineError
+from conformance.adapters import AdapterFault, EngineError
+from conformance.judge.engine import Hello
 from cost_budgets.budgets import read_budgets
 from cost_budgets.judging import FLOOR_POINTS_MIN, judge
-from cost_budgets.measuring import FULL, SHALLOW, Measured, Point, Profile, counting, measure
+from cost_budgets.measuring import (
+    FULL,
+    SHALLOW,
+    Begun,
+    Measured,
+    Part,
+    Point,
+    Profile,
+    counting,
+    measure,
+    measure_at_once,
+)
 from cost_budgets.operations import JUST_OPTIMIZED, OPERATIONS
-from cost_budgets.places import GrowingGraph, MeasuringFailed
+from cost_budgets.places import GrowingGraph, MeasuringFailed, WorksLate
 from failpoints.gate import GateError
 from failpoints.workshop import Bench, SweepBroken
 from fixtures.forge import ForgeError
@@ -27,6 +39,7 @@ from fixtures.stores.catalog import S3, Store
 
 pytestmark = [pytest.mark.s3, pytest.mark.xdist_group("cost")]
 NAMES = ("warm-read", "cold-snapshot")
+NOWHERE: Final = Store("nowhere", {}, lambda: "s3://b/nowhere", lambda uri: None)
 FEW: Final = Profile(depths=(2, 3), merges=(), crashes=(2,), branches=())
 
 
@@ -263,6 +276,24 @@ def test_rows_of_a_load_and_tables_of_a_catalog_are_varied(store: Store) -> None
     assert rows[1] > rows[0] + 500, "22 rows more were loaded"
 
 
+class Silent:
+    """A bench on which nothing can be done, of an engine that has said hello."""
+
+    def __init__(self, lacks: Sequence[str] = (), capabilities: Sequence[str] = (S3,)) -> None:
+        self.drivers = self.engine = self
+        self._lacks = lacks
+        self.hello = Hello("silent", "1", 4, frozenset(capabilities))
+
+    def take(self) -> Silent:
+        return self
+
+    def done(self, driver: Silent) -> None:
+        pass
+
+    def supports(self, operation: str) -> bool:
+        return operation not in self._lacks
+
+
 @pytest.mark.parametrize("error", [ForgeError("no"), GateError("no"), SweepBroken("no")])
 def test_whatever_ends_a_measurement_on_a_dead_store_is_the_store_s_fault(
     store: Store, error: Exception, monkeypatch: pytest.MonkeyPatch
@@ -270,30 +301,78 @@ def test_whatever_ends_a_measurement_on_a_dead_store_is_the_store_s_fault(
     def made(*_: object, **how: object) -> None:
         raise error
 
-    nobody: Any = None
-    monkeypatch.setattr("cost_budgets.measuring.lacking", lambda bench, needs: [])
+    silent: Any = Silent()
     monkeypatch.setattr("cost_budgets.measuring.GrowingGraph", made)
     with pytest.raises(SweepBroken, match="the grown graph: no"):
-        measure(nobody, store, SHALLOW, names=["warm-read"])
+        measure(silent, store, SHALLOW, names=["warm-read"])
     monkeypatch.setattr(Store, "silence", lambda self: "it is gone")
     with pytest.raises(SweepBroken, match="the store 'moto' broke down: it is gone. This says nothing about"):
-        measure(nobody, store, SHALLOW, names=["warm-read"])
+        measure(silent, store, SHALLOW, names=["warm-read"])
 
 
 def test_what_cannot_be_measured_after_an_optimize_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     grounds: list[str] = []
 
-    def measured_on(bench: Bench, store: Store, profile: Any, ground: str, *rest: Any, **how: Any) -> Measured:
-        grounds.append(ground)
+    def measured_on(bench: Bench, store: Store, part: Part, operations: Any) -> Generator[Begun, None, Measured]:
+        grounds.append(part.ground)
+        yield from ()
         return Measured()
 
-    monkeypatch.setattr("cost_budgets.measuring.lacking", lambda bench, needs: ["optimize"])
     monkeypatch.setattr("cost_budgets.measuring._measured_on", measured_on)
-    nowhere: Any = None
-    found: Measured = measure(nowhere, nowhere, SHALLOW, names=["insert-node"])
+    silent: Any = Silent(["optimize"])
+    found: Measured = measure(silent, NOWHERE, SHALLOW, names=["insert-node"])
     assert grounds == ["grown"]
     assert found.unsupported == {
         "insert-node after optimize": "the engine does not declare optimize",
         "insert-node among branches": "the engine does not declare optimize",
         "insert-node in a wide catalog": "the engine does not declare optimize",
     }
+
+
+def test_an_engine_that_does_not_declare_s3_is_asked_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take the address of a graph for that of a directory, and write wherever it was started."""
+    monkeypatch.delattr("cost_budgets.measuring.GrowingGraph")
+    silent: Any = Silent(capabilities=["open", "init"])
+    found = measure(silent, NOWHERE, SHALLOW)
+    assert found == Measured(unsupported={"every operation": "the engine does not declare s3"})
+
+
+def test_who_works_late_anywhere_is_measured_once_more_and_patiently_everywhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[str, bool]] = []
+
+    def measured_on(bench: Bench, store: Store, part: Part, operations: Any) -> Generator[Begun, None, Measured]:
+        asked.append((part.ground, part.patient))
+        yield from ()
+        if part.ground == "optimized" and not part.patient:
+            raise WorksLate("update")
+        return Measured({("update", part.ground): []})
+
+    monkeypatch.setattr("cost_budgets.measuring._measured_on", measured_on)
+    silent: Any = Silent()
+    found = measure(silent, NOWHERE, SHALLOW, names=["update"])
+    grounds = ["grown", "optimized", "branched", "wide"]
+    assert asked == [("grown", False), ("optimized", False), *((ground, True) for ground in grounds)]
+    assert [ground for _, ground in found.points] == grounds
+
+
+def test_several_processes_find_what_one_finds() -> None:
+    few = Profile(depths=(2, 3), merges=(2,), crashes=(), branches=(2,))
+    names = ("insert-node", "merge-fast-forward", "warm-read")
+    told: dict[int, list[str]] = {1: [], 2: []}
+    one, two = (
+        measure_at_once("reference", "moto", few, names=names, jobs=jobs, told=told[jobs].append) for jobs in (1, 2)
+    )
+    assert one[0].name == two[0].name == "omniref"
+    assert list(one[1].points) == list(two[1].points)
+    for key, points in one[1].points.items():
+        for first, second in zip(points, two[1].points[key], strict=True):
+            assert (first.variables, first.tally.verbs) == (second.variables, second.tally.verbs), key
+    assert sorted(told[1]) == sorted(told[2]) and len(told[1]) == sum(map(len, one[1].points.values()))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_engine_that_cannot_be_started_ends_a_measurement_in_words(jobs: int) -> None:
+    with pytest.raises((SweepBroken, AdapterFault), match="there is no command"):
+        measure_at_once("cmd:./no-such-driver", "moto", FEW, names=NAMES, jobs=jobs)
