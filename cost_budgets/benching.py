@@ -23,7 +23,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import lance
 import pyarrow as pa
@@ -56,8 +56,7 @@ _KINDS: Final[Mapping[type, str]] = {
 }
 # What differs from itself tenfold says nothing, and more than that is nothing that was measured.
 _NOISE_MAX: Final = 10.0
-
-
+Done = TypeVar("Done")
 _INSTEAD: Final = "; remove that line, or give another file with --history"
 
 
@@ -166,7 +165,7 @@ class Place:
         self._handle.load("\n".join(map(json.dumps, rows)), "append")
         forge = Forge(self._uri, dict(store.env))
         try:
-            copy = forge.storage("node:Person").to_table()
+            copy = _bare(lambda: forge.storage("node:Person").to_table())()
         except NothingThere as error:
             raise NotTimed(f"the engine keeps no Lance tables at {self._uri} to be held against bare Lance") from error
         missing = sorted({"id", "name", "age"} - set(copy.schema.names))
@@ -201,10 +200,10 @@ class Place:
         return lance.dataset(self._bare_uri, storage_options=self._options)
 
 
-def _bare(work: Callable[[], object]) -> Callable[[], object]:
+def _bare(work: Callable[[], Done]) -> Callable[[], Done]:
     """What Lance does alone; where it cannot, that is said in words and is nobody's ratio."""
 
-    def done() -> object:
+    def done() -> Done:
         try:
             return work()
         except (OSError, ValueError, pa.ArrowException) as error:

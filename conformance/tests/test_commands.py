@@ -74,6 +74,16 @@ def test_a_folder_for_graphs_that_is_not_there_is_said_before_anything_is_starte
     assert str(kind_of("local").missing()) in done.output
 
 
+def test_a_relative_folder_for_graphs_is_the_same_one_for_an_engine_that_is_started_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "graphs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOUCHSTONE_SCRATCH", "graphs")
+    with running("local") as store:
+        assert Path(store.fresh_root()).is_relative_to(tmp_path / "graphs")
+
+
 def test_the_doctor_names_every_store_and_what_to_do_about_what_is_missing() -> None:
     found = list(findings())
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from math import inf, nan
 from pathlib import Path
 from typing import Any
 
+import lance
 import pytest
+from lance import LanceDataset
 from typer.testing import CliRunner, Result
 
 import fixtures
@@ -32,6 +35,7 @@ from cost_budgets.benching import (
     usual,
 )
 from failpoints.workshop import SweepBroken
+from fixtures.forge import Forge
 from fixtures.stores import moto
 from fixtures.stores.catalog import S3, Store, StoreUnavailable
 
@@ -317,6 +321,51 @@ def test_an_engine_that_does_not_declare_s3_is_asked_for_nothing_there(
     assert result.exit_code == 4, result.output
     assert "nothing was timed: the engine does not declare s3" in result.output
     assert list(tmp_path.iterdir()) == []
+
+
+def without_ages(table: LanceDataset, scratch: Path) -> LanceDataset:
+    return lance.write_dataset(table.to_table().drop_columns(["age"]), scratch / "without-ages.lance")
+
+
+def without_rows(table: LanceDataset, scratch: Path) -> LanceDataset:
+    for file in Path(table.uri, "data").iterdir():
+        file.unlink()
+    return lance.dataset(table.uri)
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "words"),
+    [
+        (without_ages, 4, "nothing was timed: the engine's table of persons at .* has no column 'age'"),
+        (without_rows, 3, "could not run on local: bare Lance broke down: .*Not found"),
+    ],
+)
+def test_a_table_that_cannot_be_held_against_lance_is_told_in_words(
+    damage: Callable[[LanceDataset, Path], LanceDataset],
+    code: int,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = Forge.storage
+    monkeypatch.setattr(Forge, "storage", lambda self, key: damage(whole(self, key), tmp_path))
+    result = CliRunner().invoke(app, ["bench", "--history", str(tmp_path / "history.jsonl")], env={"COLUMNS": "200"})
+    assert result.exit_code == code, result.output
+    assert re.search(words, " ".join(result.output.split())), result.output
+
+
+def test_a_table_that_nobody_can_open_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Forge.storage
+
+    def storage(self: Forge, key: str) -> LanceDataset:
+        for version in Path(whole(self, key).uri, "_versions").iterdir():
+            version.write_bytes(b"no version of anything")
+        return whole(Forge(self.uri), key)
+
+    monkeypatch.setattr(Forge, "storage", storage)
+    result = CliRunner().invoke(app, ["bench", "--history", str(tmp_path / "history.jsonl")], env={"COLUMNS": "200"})
+    assert result.exit_code == 3, result.output
+    assert "could not run" in result.output and "Traceback" not in result.output
 
 
 def test_a_history_that_cannot_be_written_is_refused_before_anything_is_timed(fake: FakeBench, tmp_path: Path) -> None:
