@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from conformance.adapters import AdapterFault, EngineError, Unsupported
-from conformance.audit.datasets import DatasetMissing, DatasetUnreadable
+from conformance.audit.datasets import DatasetMissing, DatasetMoved, DatasetUnreadable
 from conformance.consoles import usage
 from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_TESTED
 from failpoints.gate import GateError
@@ -22,7 +22,8 @@ from fixtures.forge import ForgeError
 
 # With what an engine, its adapter or a store can end a measurement.
 BROKEN: Final = (
-    *(AdapterFault, Unsupported, EngineError, SweepBroken, GateError, ForgeError, DatasetMissing, DatasetUnreadable),
+    *(AdapterFault, Unsupported, EngineError, SweepBroken, GateError, ForgeError),
+    *(DatasetMissing, DatasetUnreadable, DatasetMoved),
 )
 _WORST_FIRST: Final = (COULD_NOT_RUN, FAILS, NOTHING_TESTED, CONFORMS)
 

@@ -119,7 +119,7 @@ def _cost_at(
     name: str, engine: str, profile: Profile, chosen: Sequence[str], known: Mapping[str, Budget], **how: Any
 ) -> StoreCost:
     """Measure at one store. What breaks down there is kept in words, and the next store has its turn."""
-    from conformance.runner.redaction import without_secrets
+    from conformance.runner.redaction import without_secrets, words_without_secrets
     from cost_budgets.at_stores import BROKEN
     from cost_budgets.judging import judge
     from cost_budgets.measuring import measure_at_once
@@ -135,8 +135,9 @@ def _cost_at(
     except StoreUnavailable as reason:
         return StoreCost(name, skipped=str(reason))
     except BROKEN as fault:
-        return StoreCost(name, broken=str(fault), seconds=time.monotonic() - began)
-    return StoreCost(name, f"{hello.name} {hello.version}", found, judge(found, known), time.monotonic() - began)
+        return StoreCost(name, broken=words_without_secrets(str(fault)), seconds=time.monotonic() - began)
+    says = words_without_secrets(f"{hello.name} {hello.version}")
+    return StoreCost(name, says, found, judge(found, known), time.monotonic() - began)
 
 
 def _show(console: Console, cost: StoreCost, profile: str, known: Mapping[str, Budget], *, with_tables: bool) -> None:

@@ -35,6 +35,7 @@ _TERM: Final = re.compile(rf"(?P<number>{_NUMBER})|(?:(?P<slope>{_NUMBER})\s*\*?
 
 _EXPONENT: Final = re.compile(rf"{_NUMBER}[eE][0-9]+.*")
 _SHOWN_MAX: Final = 40
+_DECIMALS: Final = 6
 
 
 class FormulaError(ValueError):
@@ -49,7 +50,9 @@ class Formula:
     slopes: Mapping[str, float]
 
     def at(self, variables: Mapping[str, float]) -> float:
-        return self.constant + sum(slope * variables[name] for name, slope in self.slopes.items())
+        """So much is allowed there. Fractions of a half are not exact: 1.15 for each of 200 is 230, and no less."""
+        exact = self.constant + sum(slope * variables[name] for name, slope in self.slopes.items())
+        return round(exact, _DECIMALS)
 
     def __str__(self) -> str:
         terms = [f"{self.constant:g}"] if self.constant or not self.slopes else []

@@ -83,8 +83,7 @@ def _lines(budget: Budget, ground: Ground, points: Sequence[Point]) -> Iterator[
     bounded = () if is_optimized else budget.bounded
     along = VARIED.get(ground, "H")
     span = max(each[along] for each in variables) - min(each[along] for each in variables)
-    limits_here = budget.at_most | budget.after_optimize if is_optimized else budget.at_most
-    for measure, formula in limits_here.items():
+    for measure, formula in _ceilings(budget, variables) if is_optimized else budget.at_most.items():
         values = tuple(point.tally.measure(measure) for point in points)
         limits = tuple(formula.at(each) for each in variables)
         slope = fitted_slope([(each[along], value) for each, value in zip(variables, values, strict=True)])
@@ -132,6 +131,18 @@ def _lines(budget: Budget, ground: Ground, points: Sequence[Point]) -> Iterator[
             verdict="under" if less else "ok",
             bound="at_least",
         )
+
+
+def _ceilings(budget: Budget, variables: Sequence[Mapping[str, float]]) -> list[tuple[str, Formula]]:
+    """What holds after an optimize: of a measure that has two ceilings the second one, and both where that is not
+    the lower one."""
+    both = [(name, usual, budget.after_optimize.get(name)) for name, usual in budget.at_most.items()]
+    is_needed = [(name, usual) for name, usual, then in both if then is None or _is_above(then, usual, variables)]
+    return [*is_needed, *budget.after_optimize.items()]
+
+
+def _is_above(one: Formula, other: Formula, variables: Sequence[Mapping[str, float]]) -> bool:
+    return any(one.at(each) > other.at(each) for each in variables)
 
 
 def _tolerance(measure: str, limits: Sequence[float], *, is_bounded: bool) -> float:

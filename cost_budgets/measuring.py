@@ -10,13 +10,14 @@ So a whole measurement costs a few hundred commits, and no graph is built twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from conformance.adapters import AdapterFault, EngineError, Unsupported
-from conformance.audit.datasets import DatasetMissing, DatasetUnreadable
+from conformance.audit.datasets import DatasetMissing, DatasetMoved, DatasetUnreadable
 from conformance.judge.engine import Hello
+from conformance.runner.redaction import words_without_secrets
 from cost_budgets.counters import Tally
 from cost_budgets.operations import GROUNDS, OPERATIONS, Ground, Operation
 from cost_budgets.places import GrowingGraph, WorksLate
@@ -32,7 +33,7 @@ class Profile:
     tables of a catalog have their own. A graph that is never optimized is measured at some depths `more`: what its
     engine tidies up now and then goes up and down there, and several deep points are needed to see the floor of that.
 
-    An operation is `watched` where it is measured first: does the engine work on after it was quiet?
+    An operation is `watched` where each graph is deepest: does the engine work on after it was quiet?
     """
 
     depths: tuple[int, ...]
@@ -200,6 +201,9 @@ def _put_together(
     whole = Measured()
     for part in parts:
         whole.take(found[part.ground].found)
+    # Who can do it on one graph has an answer to give on the others.
+    for name in [name for name, _ in whole.points if name in whole.unsupported]:
+        whole.failed.setdefault(name, whole.unsupported.pop(name))
     return found[parts[0].ground].hello, whole
 
 
@@ -273,6 +277,7 @@ _BROKEN: Final = (
     Unsupported,
     DatasetMissing,
     DatasetUnreadable,
+    DatasetMoved,
     ForgeError,
     GateError,
 )
@@ -294,9 +299,10 @@ def _measured_on(
     steps = sorted({depth for operation in operations for depth in profile.of(operation, ground)})
     if not steps:
         return found
-    graph = GrowingGraph(bench, store, ground, patient=part.patient)
-    try:
+    with ExitStack() as stack:
         try:
+            graph = GrowingGraph(bench, store, ground, patient=part.patient)
+            stack.callback(graph.close)
             graph.begin()
         except _BROKEN as error:
             _give_up(store, found, left, f"the {ground} graph could not be made: {error}", error)
@@ -309,25 +315,28 @@ def _measured_on(
                 break
             for operation in [each for each in left if step in profile.of(each, ground)]:
                 yield Begun(f"{operation.name}, {ground} at {step}")
-                is_first = ground == operation.grounds[0] and step == profile.of(operation, ground)[0]
+                is_last = step == profile.of(operation, ground)[-1]
                 try:
-                    variables, tally = graph.count(operation, watched=profile.watched and is_first)
+                    variables, tally = graph.count(operation, watched=profile.watched and is_last)
                     found.add(operation, ground, Point({**variables, **graph.sizes()}, tally))
                 except _BROKEN as error:
                     _give_up(store, found, [operation], str(error), error)
                     left.remove(operation)
-    finally:
-        graph.close()
     return found
 
 
 def _give_up(store: Store, found: Measured, operations: Sequence[Operation], why: str, error: Exception) -> None:
-    """Say which operations are not measured any further; what was measured stays. A store that is gone ends it all."""
+    """Say which operations are not measured any further; what was measured stays. A store that is gone ends it all.
+
+    Who has done something on this graph cannot be without it: `unsupported` is an answer to the first call only.
+    """
     if store.silence() is not None:
         raise error
-    where = found.unsupported if isinstance(error, Unsupported) else found.failed
+    is_lacking = isinstance(error, Unsupported)
     for operation in operations:
-        where.setdefault(operation.name, why)
+        could = any(name == operation.name for name, _ in found.points)
+        where = found.unsupported if is_lacking and not could else found.failed
+        where.setdefault(operation.name, words_without_secrets(why))
 
 
 def _grow(graph: GrowingGraph, step: int) -> None:

@@ -32,7 +32,7 @@ TRIPPED: Final = Profile((4, 14), (4, 12), (4, 24), branches=(2, 6), payloads=(2
 DEEP: Final = Profile((10, 40, 110, 137), merges=(), crashes=(), branches=())
 _DEEP: Final = ("asks-the-manifest-more-and-more",)
 # To watch for late work takes a second for each operation: only who works late is watched.
-_LATE: Final = ("works-long-after-the-answer",)
+_LATE: Final = ("works-long-after-the-answer", "works-late-once-it-has-optimized")
 # What these keep to themselves no other process sees: what a new process needs of it fails there, and is not counted.
 _UNSEEN: Final = ("writes-behind",)
 COSTLY: Final = tuple(name for name, each in MUTANTS.items() if "cost" in each.caught_by)

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
-import queue
+import os
 import signal
+import threading
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing.context import SpawnProcess
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.queues import Queue
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
@@ -31,10 +33,9 @@ from failpoints.drivers import Drivers
 from failpoints.gate import Gate, GateError
 from failpoints.nursery import quickened
 from fixtures.forge import ForgeError
-from fixtures.stores.catalog import OWN_SERVER, Store, StoreUnavailable, kind_of, running
+from fixtures.stores.catalog import OWN_SERVER, Store, StoreRefused, StoreUnavailable, kind_of, running
 
 _ENDPOINT: Final = "AWS_ENDPOINT_URL_S3"
-_LOOK_SECONDS: Final = 1.0
 _END_SECONDS: Final = 20.0
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -58,6 +59,10 @@ class UnfitStore(ValueError):
 
 class SweepBroken(Exception):
     """A sweep that could not go on: the engine's adapter broke down, or a process of the sweep did."""
+
+
+class WorkerFailed(Exception):
+    """What nobody expected in a process of a sweep, with where it was: a mistake of the kit, as in any process."""
 
 
 class StoreBrokeDown(SweepBroken):
@@ -217,59 +222,91 @@ def swept_in_processes(
                 yield from vouched(place, run(bench, place, task))
         return
     context = multiprocessing.get_context("spawn")
-    waiting, results = context.Queue(), context.Queue()
+    waiting = context.Queue()
     for each in (*tasks, *[None] * jobs):
         waiting.put(each)
-    processes = [context.Process(target=_work, args=(run, waiting, results, make)) for _ in range(jobs)]
-    for process in processes:
-        process.start()
+    workers: list[_Worker] = []
     is_over = False
     try:
-        yield from _gathered(processes, results)
+        for _ in range(jobs):
+            workers.append(_start(context, run, waiting, make))
+        yield from _gathered(workers)
         is_over = True
     finally:
-        _end(processes, waiting, results, is_over=is_over)
+        _end(workers, is_over=is_over)
+        waiting.close()
+        waiting.cancel_join_thread()
 
 
-def _gathered(processes: list[SpawnProcess], results: Queue[Any]) -> Iterator[Any]:
-    working = len(processes)
+@dataclass(frozen=True)
+class _Worker:
+    """A process of a sweep, and the pipe on which it alone says what it finds: a process that dies closes it."""
+
+    process: SpawnProcess
+    says: Connection
+
+
+def _start(context: SpawnContext, run: Any, waiting: Queue[Any], make: Any) -> _Worker:
+    says, tells = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(run, waiting, tells, make))
+    with closing(tells), _interrupts_blocked():
+        process.start()
+    return _Worker(process, says)
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Whoever is started here does not hear of Ctrl-C, which goes to all processes of a terminal at once."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _gathered(workers: Sequence[_Worker]) -> Iterator[Any]:
+    working = {worker.says: worker.process for worker in workers}
+    missing: list[str] = []
     while working:
-        try:
-            kind, value = results.get(timeout=_LOOK_SECONDS)
-        except queue.Empty:
-            ended = [process for process in processes if process.exitcode is not None]
-            if len(ended) <= len(processes) - working:
-                continue
-            try:  # It may have said its last words just now.
-                kind, value = results.get(timeout=_LOOK_SECONDS)
-            except queue.Empty:
-                raise SweepBroken(f"a process of the sweep ended with {ended[-1].exitcode} before its work") from None
-        match kind:
-            case "result":
-                yield value
-            case "done":
-                working -= 1
-            case "missing":
-                raise StoreUnavailable(value)
-            case "broken":
-                raise SweepBroken(value)
+        for says in wait(list(working)):
+            assert isinstance(says, Connection)
+            try:
+                kind, value = says.recv()
+            except (EOFError, OSError):  # Or in the middle of a message.
+                process = working[says]
+                process.join(_END_SECONDS)
+                raise SweepBroken(f"a process of the sweep ended with {process.exitcode} before its work") from None
+            match kind:
+                case "result":
+                    yield value
+                case "done":
+                    del working[says]
+                case "missing":  # The others do its share.
+                    del working[says]
+                    missing.append(value)
+                    if len(missing) == len(workers):
+                        raise StoreUnavailable(value)
+                case "refused":
+                    raise StoreUnavailable(value)
+                case "broken":
+                    raise SweepBroken(value)
+                case "mistaken":
+                    raise WorkerFailed(value)
 
 
-def _end(processes: list[SpawnProcess], *queues: Queue[Any], is_over: bool) -> None:
+def _end(workers: Sequence[_Worker], *, is_over: bool) -> None:
     """Let processes that are done leave by themselves, and end the others."""
-    for process in processes:
+    for process in (worker.process for worker in workers):
         if is_over:
             process.join(_END_SECONDS)
         if process.is_alive():
             process.terminate()
-    for process in processes:
-        process.join(_END_SECONDS)
-        if process.is_alive():
-            process.kill()
-            process.join()
-    for each in queues:
-        each.close()
-        each.cancel_join_thread()
+    for worker in workers:
+        worker.process.join(_END_SECONDS)
+        if worker.process.is_alive():
+            worker.process.kill()
+            worker.process.join()
+        worker.says.close()
 
 
 def _leave(*_: object) -> None:
@@ -279,25 +316,54 @@ def _leave(*_: object) -> None:
 def _work(
     run: Callable[[Bench, Store, Any], Generator[Any, None, None]],
     waiting: Queue[Any],
-    results: Queue[Any],
+    tells: Connection,
     make: Callable[[], AbstractContextManager[tuple[Bench, Store]]],
 ) -> None:
     """The program of one process of a sweep."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The process that gathers decides when it ends.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, _leave)
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     without_aws_variables()
     try:
-        with make() as (bench, place):
+        with _started(make) as (bench, place):
             while (task := waiting.get()) is not None:
                 for result in vouched(place, run(bench, place, task)):
-                    results.put(("result", result))
-        results.put(("done", None))
-    except SystemExit:
-        results.cancel_join_thread()  # Nobody listens any more.
-        raise
-    except StoreUnavailable as reason:
-        results.put(("missing", str(reason)))
-    except (AdapterFault, EngineError, Unsupported, SweepBroken, ForgeError, GateError) as fault:
-        results.put(("broken", str(fault)))
+                    tells.send(("result", result))
+        tells.send(("done", None))
+    except BrokenPipeError:
+        pass  # Nobody listens any more.
+    except _StoreMissing as reason:
+        tells.send(("refused" if reason.is_refused else "missing", str(reason)))
+    except (AdapterFault, EngineError, Unsupported, StoreUnavailable, SweepBroken, ForgeError, GateError) as fault:
+        tells.send(("broken", str(fault)))
     except Exception:
-        results.put(("broken", traceback.format_exc()))
+        tells.send(("mistaken", traceback.format_exc()))
+
+
+class _StoreMissing(Exception):
+    """The store of a process did not start, or was refused: nothing has been done yet."""
+
+    def __init__(self, reason: StoreUnavailable) -> None:
+        super().__init__(str(reason))
+        self.is_refused = isinstance(reason, StoreRefused)
+
+
+@contextmanager
+def _started(make: Callable[[], AbstractContextManager[tuple[Bench, Store]]]) -> Iterator[tuple[Bench, Store]]:
+    with ExitStack() as stack:
+        try:
+            made = stack.enter_context(make())
+        except StoreUnavailable as reason:
+            raise _StoreMissing(reason) from reason
+        yield made
+
+
+def _end_with_the_parent() -> None:
+    """Whoever gathers may be killed, and can tell nobody then."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait(_END_SECONDS)
+    os._exit(1)

@@ -22,6 +22,7 @@ from conformance.audit.names import storage_path
 from conformance.audit.places import Root
 
 _READ_ERRORS: Final = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError)
+_PANIC: Final = "PanicException"
 OPENED_AT_ONCE: Final = 8
 FILE_VERSION: Final = "2.2"
 AUTO_CLEANUP_PREFIX: Final = "lance.auto_cleanup."
@@ -129,7 +130,10 @@ class Datasets:
         """Turns whatever Lance and Arrow raise into one of the errors above, with words that can be shown."""
         try:
             yield
-        except (pa.ArrowException, *_READ_ERRORS) as error:
+        except BaseException as error:
+            # A panic of Lance is no `Exception`, and its type is nobody's to import.
+            if not isinstance(error, (pa.ArrowException, *_READ_ERRORS)) and type(error).__name__ != _PANIC:
+                raise
             text = self.root.redact(error)
             kind = DatasetMissing if "Dataset at path" in text and "was not found" in text else DatasetUnreadable
             raise kind(f"{what}: {text}") from error

@@ -28,6 +28,11 @@ def test_a_formula_is_a_ceiling_and_slopes(text: object, number: float, shown: s
     assert str(parse_formula(text)) == shown
 
 
+@pytest.mark.parametrize(("text", "depth", "number"), [("1.15 H", 200, 230), ("0.29 H", 100, 29), ("1.1 H", 50, 55)])
+def test_what_is_allowed_is_no_fraction_less_or_more_than_written(text: str, depth: int, number: int) -> None:
+    assert parse_formula(text).at({**POINT, "H": float(depth)}) == number
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,23 @@ def verdict_of(points: Measured, **limits: Any) -> str:
 def test_a_budget_is_broken_by_a_point_or_by_growth(requests: list[int], formula: str, verdict: str) -> None:
     points = [point(number, H=depth) for number, depth in zip(requests, (10.0, 50.0, 200.0), strict=True)]
     assert verdict_of(measured(*points), at_most={"requests": formula}) == verdict
+
+
+@pytest.mark.parametrize(
+    ("then", "verdicts"),
+    [
+        ("100", {"20": "over", "100": "ok"}),
+        ("15", {"15": "over"}),
+        ("10 + 0.2 H", {"20": "over", "10 + 0.2 H": "ok"}),
+        ("20 + 0.2 F", {"20 + 0.2 F": "over"}),
+    ],
+)
+def test_after_an_optimize_the_stricter_ceiling_holds(then: str, verdicts: dict[str, str]) -> None:
+    ((name, usual),) = budget(at_most={"requests": "20"}).items()
+    strict = replace(usual, after_optimize={"requests": parse_formula(then)})
+    points = measured(point(22, H=80.0), point(22, H=200.0), ground="optimized")
+    assert {str(line.formula): line.verdict for line in judge(points, {name: strict})} == verdicts
+    assert {str(line.formula) for line in judge(measured(point(20)), {name: strict})} == {"20"}
 
 
 def test_growth_that_the_formula_allows_by_fragments_is_none() -> None:

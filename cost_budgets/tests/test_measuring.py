@@ -28,7 +28,7 @@ from cost_budgets.measuring import (
     measure,
     measure_at_once,
 )
-from cost_budgets.operations import JUST_OPTIMIZED, OPERATIONS
+from cost_budgets.operations import JUST_OPTIMIZED, OPERATIONS, Ground
 from cost_budgets.places import GrowingGraph, MeasuringFailed, WorksLate
 from failpoints.gate import GateError
 from failpoints.workshop import Bench, SweepBroken
@@ -133,6 +133,20 @@ def test_late_work_is_counted_where_it_belongs_and_nowhere_else(store: Store) ->
 
 
 @pytest.mark.slow
+def test_late_work_that_begins_after_an_optimize_is_counted(store: Store) -> None:
+    few = Profile(depths=(2,), merges=(), crashes=(), branches=(), watched=True)
+    counted = {}
+    for engine in ("reference", "mutant:works-late-once-it-has-optimized"):
+        with counting(store, engine, timeout_seconds=20.0) as bench:
+            found = measure(bench, store, few, names=["insert-node"])
+        counted[engine] = {
+            ground: points[0].tally.measure("recovery lists") for (_, ground), points in found.points.items()
+        }
+    usual, late = counted.values()
+    assert late == {"grown": usual["grown"], "optimized": usual["optimized"] + 60}
+
+
+@pytest.mark.slow
 def test_work_that_is_put_off_until_the_next_call_is_paid_by_the_next_call(store: Store) -> None:
     few = Profile(depths=(2,), merges=(), crashes=(), branches=())
     counted = {}
@@ -175,23 +189,29 @@ import json, os
 from reference.driver import Session, main
 
 def answer(self, line):
-    if json.loads(line)["op"] == "diff":
-        {does}
+    {does}
     return right(self, line)
 
+made = []
 right, Session.answer = Session.answer, answer
 main()
 """
-DIES: Final = "os._exit(3)"
-LACKS: Final = 'return {"seq": json.loads(line)["seq"], "unsupported": "not for this one"}'
+DIES: Final = 'if json.loads(line)["op"] == "diff": os._exit(3)'
+LACKS: Final = """
+if json.loads(line)["op"] == "diff":
+        return {"seq": json.loads(line)["seq"], "unsupported": "not for this one"}
+"""
 
 
-def measured_with(store: Store, folder: Path, does: str) -> Measured:
-    """What is found with an engine that does something odd when it is asked for a difference."""
-    (folder / "driver.py").write_text(ODD.replace("{does}", does))
+ALL: Final = ("diff-caught-up", "warm-read", "update")
+
+
+def measured_with(store: Store, folder: Path, does: str, names: Sequence[str] = ALL) -> Measured:
+    """What is found with an engine that does something odd, mostly when it is asked for a difference."""
+    (folder / "driver.py").write_text(ODD.replace("{does}", does.strip()))
     few = Profile(depths=(2, 4), merges=(), crashes=(), branches=())
     with counting(store, f"cmd:{sys.executable} {folder / 'driver.py'}", timeout_seconds=20.0) as bench:
-        return measure(bench, store, few, names=["diff-caught-up", "warm-read", "update"])
+        return measure(bench, store, few, names=names)
 
 
 def test_a_driver_that_dies_in_one_operation_is_started_again_for_the_others(store: Store, tmp_path: Path) -> None:
@@ -213,6 +233,43 @@ def test_an_operation_that_is_answered_with_unsupported_is_listed_and_the_others
         {"diff-caught-up": "diff is unsupported: not for this one"},
     )
     assert {name for name, _ in found.points} == {"warm-read", "update"}
+
+
+SAYS: Final = """
+if json.loads(line)["op"] == "diff":
+        os.write(2, b"PUT http://ann:hunter2@host/b failed, aws_secret_access_key=TOP")
+        os._exit(3)
+"""
+
+
+def test_what_a_driver_says_at_its_end_is_told_without_secrets(store: Store, tmp_path: Path) -> None:
+    found = measured_with(store, tmp_path, SAYS)
+    words = found.failed["diff-caught-up"]
+    assert "PUT http://…@host/b failed" in words and "hunter2" not in words and "TOP" not in words
+
+
+STOPS: Final = """
+if json.loads(line)["op"] == "mutate":
+        made.append(line)
+        if len(made) > {most}:
+            return {"seq": json.loads(line)["seq"], "unsupported": "enough is enough"}
+"""
+
+
+def test_who_has_done_an_operation_and_then_declines_it_is_not_without_it(store: Store, tmp_path: Path) -> None:
+    found = measured_with(store, tmp_path, STOPS.replace("{most}", "1"), names=["warm-read", "commit-page"])
+    assert {key: len(points) for key, points in found.points.items()} == {
+        ("warm-read", "grown"): 1,
+        ("commit-page", "grown"): 1,
+    }
+    assert found.unsupported == {} and found.failed.keys() == {"warm-read", "commit-page"}
+    assert "the grown graph could not be made 4 deep" in found.failed["warm-read"]
+
+
+def test_who_can_do_it_on_one_graph_is_not_without_it_on_another(store: Store, tmp_path: Path) -> None:
+    found = measured_with(store, tmp_path, STOPS.replace("{most}", "2"), names=["update"])
+    assert {ground for _, ground in found.points} == {"grown"}
+    assert found.unsupported == {} and "is unsupported: enough" in found.failed["update"]
 
 
 @pytest.mark.parametrize(
@@ -251,6 +308,24 @@ def test_a_graph_that_cannot_be_begun_costs_its_own_operations_and_no_others(
         found = measure(bench, store, few, names=["warm-read", "payload-read"])
     assert found.points.keys() == {("warm-read", "grown")}
     assert "the payloads graph could not be made: bad_request/parse_error" in found.failed["payload-read"]
+
+
+def test_a_graph_for_which_no_driver_starts_costs_its_own_operations_and_no_others(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = GrowingGraph.__init__
+
+    def made(self: GrowingGraph, bench: Bench, store: Store, ground: Ground, **how: Any) -> None:
+        if ground == "optimized":
+            raise AdapterFault("it ended before it said hello")
+        right(self, bench, store, ground, **how)
+
+    monkeypatch.setattr(GrowingGraph, "__init__", made)
+    few = Profile(depths=(2,), merges=(), crashes=(), branches=())
+    with bench_of(store) as bench:
+        found = measure(bench, store, few, names=["warm-read", "update"])
+    assert found.points.keys() == {("warm-read", "grown"), ("update", "grown")}
+    assert found.failed == {"update": "the optimized graph could not be made: it ended before it said hello"}
 
 
 def test_the_full_profile_sees_the_floor_of_whatever_is_bounded() -> None:
@@ -303,8 +378,8 @@ def test_whatever_ends_a_measurement_on_a_dead_store_is_the_store_s_fault(
 
     silent: Any = Silent()
     monkeypatch.setattr("cost_budgets.measuring.GrowingGraph", made)
-    with pytest.raises(SweepBroken, match="the grown graph: no"):
-        measure(silent, store, SHALLOW, names=["warm-read"])
+    found: Measured = measure(silent, store, SHALLOW, names=["warm-read"])
+    assert found.failed == {"warm-read": "the grown graph could not be made: no"}
     monkeypatch.setattr(Store, "silence", lambda self: "it is gone")
     with pytest.raises(SweepBroken, match="the store 'moto' broke down: it is gone. This says nothing about"):
         measure(silent, store, SHALLOW, names=["warm-read"])
@@ -357,14 +432,13 @@ def test_who_works_late_anywhere_is_measured_once_more_and_patiently_everywhere(
     assert [ground for _, ground in found.points] == grounds
 
 
-def test_several_processes_find_what_one_finds() -> None:
+@pytest.mark.parametrize("engine", ["reference", "mutant:works-after-the-answer"])
+def test_several_processes_find_what_one_finds(engine: str) -> None:
     few = Profile(depths=(2, 3), merges=(2,), crashes=(), branches=(2,))
     names = ("insert-node", "merge-fast-forward", "warm-read")
     told: dict[int, list[str]] = {1: [], 2: []}
-    one, two = (
-        measure_at_once("reference", "moto", few, names=names, jobs=jobs, told=told[jobs].append) for jobs in (1, 2)
-    )
-    assert one[0].name == two[0].name == "omniref"
+    one, two = (measure_at_once(engine, "moto", few, names=names, jobs=jobs, told=told[jobs].append) for jobs in (1, 2))
+    assert one[0].name == two[0].name == ("omniref" if engine == "reference" else engine)
     assert list(one[1].points) == list(two[1].points)
     for key, points in one[1].points.items():
         for first, second in zip(points, two[1].points[key], strict=True):
