@@ -14,6 +14,7 @@ from typing import Any
 
 from conformance.adapters import AdapterFault, EngineError
 from conformance.judge import RequirementBroken
+from failpoints.audit_rows import FORWARD
 from failpoints.baseline import Baseline
 from failpoints.cuts.cut import LISTING, LIVING, Cut, described, parts_of
 from failpoints.drivers import Driver, killed_when_held, until_over
@@ -264,11 +265,16 @@ def _judge_refused_request(before: Before, scene: Scene, crashed: Crashed, cut: 
 
 
 def _judge_own_view(before: Before, scene: Scene, crashed: Crashed, what: str) -> None:
-    """What a writer that lives shows itself: the new state where that is published, and otherwise the old [PUB-15]."""
+    """What a writer that lives shows itself: the new state where that is published, and otherwise the old [PUB-15].
+
+    To look may be to recover: whoever opens the graph anew for each call may have taken its own move forward by then.
+    """
     if crashed.shown is None or before.step["do"] in MAINTENANCE:
         return
     worlds = worlds_after(before.model, before.step, Ending(UNKNOWN))
     names = ("new",) if scene.published else ("old", "half") if scene.commits == 0 else ("old", "half", "new")
+    if any(row["recovery_kind"] == FORWARD for row in scene.settled.values()):
+        names = ("old", "half", "new")
     differences = [(world.name, difference_of_rows(world, crashed.shown)) for world in worlds if world.name in names]
     if differences and all(difference is not None for _, difference in differences):
         name, difference = differences[0]

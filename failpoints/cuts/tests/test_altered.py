@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conformance.judge import Engine, RequirementBroken
 from conformance.model import Model
-from failpoints.cuts.cell import CellResult
+from failpoints.cuts.cell import CellResult, Crashed, _judge_own_view
 from failpoints.cuts.cut import Cut, cuts_of
 from failpoints.cuts.sweep import SweptWriter, sweep_init
 from failpoints.gate import Exchange
-from failpoints.scene import Before, look
+from failpoints.scene import Before, Scene, look
+from failpoints.steps import mean
 from failpoints.workshop import Bench, bench_at
-from failpoints.writers import SCHEMA, WRITERS
+from failpoints.world import UNKNOWN, Ending
+from failpoints.writers import PEOPLE, SCHEMA, WRITERS
 from fixtures.forge import Forge
 from fixtures.stores.catalog import S3, Store
 from fixtures.stores.moto import MotoStore
@@ -94,6 +97,33 @@ def test_an_init_that_refuses_its_own_graph_is_wrong(place: Store, flag: Path) -
 
     assert result.wrong is not None
     assert result.wrong[0] == ("SCH-16", "PUB-23")
+
+
+# -- what a writer that lives shows itself -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "rows", "is_wrong"),
+    [
+        ("old", {}, False),
+        ("new", {}, True),
+        ("new", {"op": {"recovery_kind": "RolledBack"}}, True),
+        # An engine that opens the graph anew for every call recovers its own move when it looks.
+        ("new", {"op": {"recovery_kind": "RolledForward"}}, False),
+        ("other", {"op": {"recovery_kind": "RolledForward"}}, True),
+    ],
+)
+def test_what_is_not_published_is_shown_by_nobody_but_who_has_taken_it_forward(
+    state: str, rows: Mapping[str, Mapping[str, Any]], is_wrong: bool
+) -> None:
+    step = WRITERS["insert"].step
+    old = mean(Model.from_source(SCHEMA), PEOPLE).model
+    shown = {"old": old, "new": mean(old, step).model, "other": Model.from_source(SCHEMA)}[state]
+    before = Before("uri", {}, old, step, {"main": 2}, frozenset())
+    crashed = Crashed(Ending(UNKNOWN), False, True, (), (), {"main": shown.export("main")})
+    scene = Scene(published=False, sidecars={}, moved=frozenset(), locked=False, settled=rows)
+    with pytest.raises(RequirementBroken, match="it is not the old state") if is_wrong else nullcontext():
+        _judge_own_view(before, scene, crashed, "it")
 
 
 # -- looking at bytes that make no sense -------------------------------------------------------------------------------
