@@ -35,7 +35,6 @@ _SQL: Final = (
     "select", "table", "then", "time", "timestamp", "true", "union", "unique", "user", "values", "when", "where",
     "with",
 )  # fmt: skip
-_EMPTY_BLOB: Final = re.compile(r'"base64:"')
 
 
 @dataclass(frozen=True)
@@ -149,16 +148,20 @@ def _schema(model: Model, source: str) -> str | None:
 
 
 def _load(model: Model, data: str) -> str | None:
-    """What the records of a load are a case of: keys of several columns or of other types, blobs of no bytes."""
+    """What a load is a case of: keys of several columns or of other types, blobs that are elsewhere or of no bytes."""
     try:
-        owners = [owner for owner, _ in read_records(model.schema, data, lambda: "new")]
+        records = read_records(model.schema, data, lambda: "new")
     except Refusal:
         return None
+    owners = [owner for owner, _ in records]
     if any(len(owner.key) > 1 for owner in owners):
         return "VAL-14"
     if any(_key_scalar(owner) not in ("", "String") for owner in owners):
         return "LOD-17"
-    return "EXP-06" if _EMPTY_BLOB.search(data) else None
+    blobs = [row[each.name] for owner, row in records for each in owner.properties if each.scalar == "Blob"]
+    if any(isinstance(each, str) for each in blobs):
+        return "LAY-16"
+    return "EXP-06" if b"" in blobs else None
 
 
 def _key_scalar(owner: Type) -> str:

@@ -157,7 +157,7 @@ def test_the_failure_of_one_table_is_reported_and_does_not_stop_the_others(
         assert len(versions(forge(graph.uri), failed["table_key"])) > 1
 
 
-@pytest.mark.requirement("CLN-05")
+@pytest.mark.requirement("CLN-05", "CLN-02")
 def test_orphaned_forks_go_whatever_the_policy_and_others_stay(judged: Judged, forge: ForgeOf) -> None:
     graph = judged(SOCIAL, [person("ann")])
     graph.branch_create("live")
@@ -176,6 +176,7 @@ def test_orphaned_forks_go_whatever_the_policy_and_others_stay(judged: Judged, f
         files = [name for name in disk.list("nodes") if "/tree/" in name and "/_versions/" in name]
         forks = {name.partition("/tree/")[2].rpartition("/_versions/")[0] for name in files}
         assert forks == {"live"}, "no manifest places the table on the others"
+    with proving("CLN-02"):
         assert versions(disk, "node:Person") == before
     graph.load([person("cat")], branch="placed-elsewhere")
     graph.load([person("dan")], branch="live")

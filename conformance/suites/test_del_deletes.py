@@ -119,7 +119,7 @@ def test_the_cascade_finds_ids_of_any_spelling(judged: Judged) -> None:
     with proving("DEL-02"):
         for name in names[:3]:
             assert graph.mutate(delete("Person", where("name", name)))["affected_nodes"] == 1
-        graph.mutate(delete("Person", where("id", list(names), "in")))
+        graph.mutate(delete("Person", where("name", list(names), "in")))
         assert graph.handle.read("edge:Knows") == []
 
 

@@ -185,9 +185,8 @@ KEYS: Final = (
 def test_a_graph_with_keys_of_every_type_comes_back_with_the_same_ids(
     judged: Judged, engine: Engine, root: str
 ) -> None:
-    records = [node(name, key=key) for name, keys in KEYS for key in keys if key != ""]
-    records += [node("ByPair", one=1, two='a","b'), node("ByPair", one=2, two=""), node("ByNothing", note="n")]
-    graph = judged(KEYED, records)
+    graph = judged(KEYED, [node(name, key=key) for name, keys in KEYS for key in keys if key != ""])
+    graph.load([node("ByPair", one=1, two='a","b'), node("ByPair", one=2, two=""), node("ByNothing", note="n")])
     ids = {key: [row["id"] for row in graph.handle.read(f"node:{key}")] for key in ("ByI64", "ByDate", "ByPair")}
     graph.load(
         [

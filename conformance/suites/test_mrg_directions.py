@@ -137,7 +137,7 @@ def test_the_base_is_the_lowest_common_ancestor_even_where_an_older_one_is_neare
         assert notes(graph, "s") == notes(graph)
 
 
-@pytest.mark.requirement("MRG-12", "LIN-13")
+@pytest.mark.requirement("MRG-12", "LIN-13", "MRG-10")
 def test_of_two_bases_of_a_criss_cross_merge_the_one_of_the_larger_version_counts(judged: Judged) -> None:
     """Each of two branches has merged the other as it was: two commits are the last that they have in common. The
     one of the larger manifest version has b = 1, so that the way back to 0 is a change, and is kept.
@@ -156,7 +156,9 @@ def test_of_two_bases_of_a_criss_cross_merge_the_one_of_the_larger_version_count
     with proving("MRG-12", "LIN-13"):
         assert graph.merge("one", "two")["outcome"] == "merged"
         assert notes(graph, "two") == {"a": 1, "b": 0, "more": 1}
-        assert graph.merge("two", "one")["outcome"] == "fast_forward"
+    with proving("MRG-10"):
+        assert graph.merge("two", "one")["outcome"] == "fast_forward", "both have the same rows already"
+    with proving("MRG-12"):
         assert graph.merge("one", "main")["outcome"] == "fast_forward"
         assert notes(graph) == notes(graph, "one") == {"a": 1, "b": 0, "more": 1}
 

@@ -59,7 +59,8 @@ def check_history(graph: JudgedGraph, branch: str = "main", tables: tuple[str, .
 def test_a_read_sees_commits_whole_while_others_write(judged: Judged, peers: Peers) -> None:
     graph = judged(SOCIAL)
     graph.audited = False  # Sixteen commits of which the model knows nothing; other tests have this read.
-    writer, reader = peers().open(graph.uri), peers().look(graph.uri)
+    # Who opens to write, and recovers what it meets, takes part in the race and may lose it: this one only reads.
+    writer, reader = peers().open(graph.uri), peers().open(graph.uri, read_only=True)
     failures: list[EngineError] = []
 
     def write() -> None:

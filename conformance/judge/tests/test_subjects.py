@@ -96,6 +96,7 @@ def test_where_steps_and_descent_find_other_bases_the_base_is_to_blame(model: Mo
         ({"type": "Pair", "data": {"a": "1", "b": "2"}}, "VAL-14"),
         ({"type": "Count", "data": {"number": 7}}, "LOD-17"),
         (person("cat", photo="base64:"), "EXP-06"),
+        (person("cat", photo="s3://pictures/cat"), "LAY-16"),
         (person("cat", age="old"), "LOD-06"),
     ],
 )
