@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from reference.errors import BadRequest
 from reference.format.export_lines import export_lines
-from reference.operations.reading import read_rows
+from reference.operations.reading import check_columns, read_rows
 from reference.protocol.manifests import Snapshot
 from reference.protocol.store import GraphStore
 from reference.schema.types import Catalog
@@ -38,5 +38,6 @@ def choose_tables(snapshot: Snapshot, types: Sequence[str], tables: Sequence[str
 
 def _lines(store: GraphStore, snapshot: Snapshot, catalog: Catalog, keys: list[str]) -> Iterator[bytes]:
     for key in keys:
-        rows = read_rows(store, snapshot, key)
-        yield from export_lines(rows.table, catalog.type_of(key), rows.blobs)
+        rows, type_ = read_rows(store, snapshot, key), catalog.type_of(key)
+        check_columns(snapshot.entry(key), rows.table.column_names, (each.name for each in type_.properties))
+        yield from export_lines(rows.table, type_, rows.blobs)
