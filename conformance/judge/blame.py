@@ -72,8 +72,8 @@ REFUSALS: Final[Mapping[str, str]] = {
     "UniqueViolation": "VAL-06",
     "CardinalityViolation": "VAL-10",
     "ValueConstraintViolation": "VAL-04",
-    "branches_exist": "SCH-02",
-    "unsupported_change": "SCH-05",
+    "schema_apply_has_branches": "SCH-02",
+    "schema_change_unsupported": "SCH-05",
     "invalid_schema": "VAL-15",
 }
 

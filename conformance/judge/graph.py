@@ -233,13 +233,13 @@ class JudgedGraph:
             if difference is not None:
                 raise RequirementBroken(ids, f"after {what} the branch '{branch}' is not what it means: {difference}")
 
-    def audit(self, *, data: bool = True) -> None:
-        """Let the auditor read what is on disk; its errors break the requirements that they name."""
+    def audit(self, *, data: bool = True, but: str | None = None) -> None:
+        """Let the auditor read what is on disk; its errors, `but` those of one code, break what they name."""
         try:
             report = audit(self.uri, dict(self.env), data=data)
         except GraphUnreadable as error:
             raise RequirementBroken(("LAY-01",), f"the auditor can read no graph there: {error}") from error
-        errors = report.of("error")
+        errors = [finding for finding in report.of("error") if finding.code != but]
         if errors:
             ids = tuple(sorted({finding.requirement for finding in errors}))
             words = "; ".join(f"{finding.where}: {finding.message}" for finding in errors[:5])

@@ -135,13 +135,22 @@ def _value_text(value: Value) -> str:
 
 
 def _schema(model: Model, source: str) -> str | None:
-    """A type that has a name which another one had before is a known gap [SCH-15]."""
+    """A type whose name another one had before is a known gap [SCH-15]; names may change hands in one plan [SCH-19]."""
     try:
-        wanted = schema_from_ir(compile_schema(source)).types.keys()
+        wanted, plan = schema_from_ir(compile_schema(source)).types, model.schema_plan(source)
     except Refusal:
         return None
     ever = {table_key for commit in model.commits() for table_key in commit.schema.types}
-    return "SCH-15" if (wanted - model.schema.types.keys()) & ever else None
+    if (wanted.keys() - model.schema.types.keys()) & ever:
+        return "SCH-15"
+    types = {key: origin.table_key for key, origin in plan.origins.items()}
+    columns = [(origin.columns, [prop.name for prop in wanted[key].properties]) for key, origin in plan.origins.items()]
+    return "SCH-19" if any(_hands_on(pairs, names) for pairs, names in [(types, wanted), *columns]) else None
+
+
+def _hands_on(origins: Mapping[str, str], names: Iterable[str]) -> bool:
+    """Whether a name that something is renamed from has a new owner at once."""
+    return not {old for new, old in origins.items() if new != old}.isdisjoint(names)
 
 
 # -- rows and predicates -------------------------------------------------------------------------------------------

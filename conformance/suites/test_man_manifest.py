@@ -10,18 +10,16 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from threading import Barrier, Thread
 from typing import Any
 
 import lance
 import pytest
 
-from conformance.adapters import EngineError
 from conformance.audit.manifest import CONFIG, MANIFEST_SCHEMA, PRIMARY_KEY, STAMP_KEY
 from conformance.audit.names import version_object_id
 from conformance.judge import Engine, Handle, proving
-from conformance.runner.plugin import ForgeOf, Judged, Peers
-from conformance.suites.graphs import EVOLVED, PEOPLE, SOCIAL, delete, insert, lines, node, person, update, where
+from conformance.runner.plugin import ForgeOf, Judged
+from conformance.suites.graphs import EVOLVED, PEOPLE, SOCIAL, delete, insert, lines, person, update, where
 from conformance.suites.refusals import ANY_KIND, refused
 from fixtures.forge import Forge
 
@@ -261,46 +259,6 @@ def test_nothing_is_written_on_top_of_a_commit_that_cannot_be_understood(judged:
 
 
 # -- histories ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.requirement("MAN-06")
-def test_every_version_has_one_row_per_object_id_whoever_writes(judged: Judged, peers: Peers, forge: ForgeOf) -> None:
-    graph = judged(SOCIAL, [person("ann"), node("Company", name="acme")])
-    engines = [peers(), peers(), peers()]
-    barrier = Barrier(len(engines))
-    written: list[str] = []
-    unexpected: list[str] = []
-
-    def write(number: int, engine: Engine) -> None:
-        handle = engine.open(graph.uri)
-        barrier.wait()
-        for turn in range(3):
-            name = f"{number}-{turn}"
-            # One of them writes another table: both meet in the head row alone.
-            record = node("Company", name=name) if number == 2 else person(name)
-            try:
-                handle.load(lines(record))
-                written.append(name)
-            except EngineError as error:
-                if error.kind not in ("conflict", "outcome_pending"):
-                    unexpected.append(str(error))
-
-    threads = [Thread(target=write, args=each) for each in enumerate(engines)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    with proving("MAN-06"):
-        assert unexpected == []
-        handle = forge(graph.uri).manifest()
-        for version in versions_of(handle):
-            twice = [key for key, n in Counter(row["object_id"] for row in rows_at(handle, version)).items() if n > 1]
-            assert twice == [], f"version {version} has two rows of {twice}"
-    fresh = graph.engine.open(graph.uri)
-    found = {row["id"] for key in ("node:Person", "node:Company") for row in fresh.read(key)}
-    with proving("MAN-06"):
-        assert set(written) <= found, "an acknowledged write is lost"
 
 
 @pytest.mark.requirement("MAN-08", "MAN-06")

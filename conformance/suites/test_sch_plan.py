@@ -163,13 +163,13 @@ def test_what_cannot_be_done_to_existing_rows_is_refused_and_nothing_changes(
         graph.mutate(insert("Person", name="zoe"))
 
 
-@pytest.mark.requirement("SCH-05")
+@pytest.mark.requirement("SCH-05", "VAL-13")
 def test_a_schema_that_does_not_parse_is_refused_and_nothing_changes(judged: Judged, forge: ForgeOf) -> None:
     graph = judged(SOCIAL)
     listing = forge(graph.uri).listing()
 
-    with proving("SCH-05"):
-        for source in ("node {", SOCIAL + "edge Bad: Person -> Nobody\n"):
+    for requirement, source in (("SCH-05", "node {"), ("VAL-13", SOCIAL + "edge Bad: Person -> Nobody\n")):
+        with proving(requirement):
             refused("bad_request", partial(graph.handle.schema_apply, source), "a broken schema")
             refused("bad_request", partial(graph.handle.schema_plan, source), "its plan")
-        assert forge(graph.uri).listing() == listing
+            assert forge(graph.uri).listing() == listing

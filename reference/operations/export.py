@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from reference.errors import BadRequest
+from reference.errors import BadRequest, Internal
 from reference.format.export_lines import export_lines
-from reference.operations.reading import check_columns, read_rows
+from reference.operations.reading import read_rows
 from reference.protocol.manifests import Snapshot
 from reference.protocol.store import GraphStore
 from reference.schema.types import Catalog
@@ -27,9 +27,7 @@ def choose_tables(snapshot: Snapshot, types: Sequence[str], tables: Sequence[str
             raise BadRequest(f"there is no type '{name}' to export", code="unknown_export_type", details={"type": name})
     for key in tables:
         if key not in snapshot.entries:
-            raise BadRequest(
-                f"there is no table '{key}' to export", code="unknown_export_table", details={"table": key}
-            )
+            raise BadRequest(f"there is no table '{key}' here", code="unknown_export_table", details={"table": key})
     if not types and not tables:
         return list(snapshot.entries)
     wanted = set(tables) | {f"{kind}:{name}" for name in types for kind in ("node", "edge")}
@@ -39,5 +37,6 @@ def choose_tables(snapshot: Snapshot, types: Sequence[str], tables: Sequence[str
 def _lines(store: GraphStore, snapshot: Snapshot, catalog: Catalog, keys: list[str]) -> Iterator[bytes]:
     for key in keys:
         rows, type_ = read_rows(store, snapshot, key), catalog.type_of(key)
-        check_columns(snapshot.entry(key), rows.table.column_names, (each.name for each in type_.properties))
+        for missing in {each.name for each in type_.properties} - {*rows.table.column_names}:
+            raise Internal(f"'{key}' has no column '{missing}' here, and the schema has", code="column_missing")
         yield from export_lines(rows.table, type_, rows.blobs)

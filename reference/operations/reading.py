@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 from lance import LanceDataset
 
-from reference.errors import Internal
 from reference.format.export_lines import BlobValue, blob_values, row_json
 from reference.format.manifest import TableEntry
 from reference.format.values import blob_column
@@ -69,7 +68,6 @@ def read_entry(
     """Rows of one table at one version, with the contents of its blobs. `where` is a filter this engine has made."""
     handle = open_entry(store, entry)
     names = handle.schema.names if columns is None else columns
-    check_columns(entry, handle.schema.names, names)
     blobs = [name for name in names if is_blob(handle.schema.field(name))]
 
     def scan() -> Rows:
@@ -80,18 +78,6 @@ def read_entry(
 
     rows: Rows = store.tables.run(entry.table_key, scan)
     return rows
-
-
-def check_columns(entry: TableEntry, there: Iterable[str], wanted: Iterable[str]) -> None:
-    """Refuse a table that lacks a column of the schema: who wrote this branch knew another schema."""
-    missing = sorted(set(wanted) - set(there))
-    if missing:
-        raise Internal(
-            f"'{entry.table_key}' has no column '{missing[0]}' at version {entry.version}, and the schema has",
-            code="column_missing",
-            details={"table_key": entry.table_key, "version": entry.version, "column": missing[0]},
-            hint="whoever wrote this branch knew another schema: delete it, or make it anew",
-        )
 
 
 def read_matching(

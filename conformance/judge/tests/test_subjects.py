@@ -127,6 +127,24 @@ def test_rules_on_numbers_that_a_double_does_not_tell_apart_must_be_exact(model:
     assert large.when_done("ValueConstraintViolation") == "VAL-16"
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "requirement"),
+    [
+        ("age: I32?", 'years: I32? @rename_from("age")', "SCH-08"),
+        ("age: I32?", 'years: I32? @rename_from("age")\n  age: I32?', "SCH-19"),
+        ("node Count {", 'node Sum @rename_from("Count") {', "SCH-08"),
+        ("node Count {", 'node Count {\n  name: String @key\n}\nnode Sum @rename_from("Count") {', "SCH-19"),
+    ],
+)
+def test_a_name_that_is_freed_and_used_again_in_one_plan(model: Model, old: str, new: str, requirement: str) -> None:
+    model.branch_delete("x")
+
+    subject = subject_of(model, "schema_apply", {"source": SCHEMA.replace(old, new)})
+
+    assert {subject.refused, subject.otherwise} == {requirement}
+    assert subject.when_done("schema_change_unsupported") == "SCH-05"
+
+
 def test_a_type_under_the_name_of_a_dropped_one_is_a_known_gap_and_may_be_refused(model: Model) -> None:
     model.branch_delete("x")
     without = SCHEMA.replace("node Count {\n  number: I64 @key\n}\n", "")
