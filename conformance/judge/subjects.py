@@ -77,9 +77,13 @@ def subject_of(model: Model, op: str, args: Mapping[str, Any]) -> Subject:
         special = _mutation(model, args.get("statements", [])) or general
     elif op == "schema_apply":
         special = _schema(model, str(args.get("source", ""))) or general
-    is_branch_of_branch = model.source(str(args.get("branch", "main"))) not in (None, "main")
-    broke_down = "BRA-17" if is_branch_of_branch else None
-    return Subject(special, special, special, _large_numbers(op, args), broke_down)
+    branch = str(args.get("branch", "main"))
+    is_there = branch in model.branch_list()
+    source = model.source(branch) if is_there else args.get("base")
+    broke_down = "BRA-17" if source not in (None, "main") else None
+    if op == "mutate" and special == general and _updates_what_it_wrote(args.get("statements", [])):
+        return Subject("MUT-07", "MUT-07", "MUT-04", _large_numbers(op, args), broke_down)
+    return Subject(special, special, special, _decided(op, args), broke_down)
 
 
 # -- merges --------------------------------------------------------------------------------------------------------
@@ -179,7 +183,7 @@ def _key_scalar(owner: Type) -> str:
 
 
 def _mutation(model: Model, statements: Iterable[Mapping[str, Any]]) -> str | None:
-    """Predicates on a type or a name of their own [VAL-16], or values that only an unsigned number can hold."""
+    """Predicates on a type or a name of their own [VAL-16], numbers that only an unsigned one can hold, empty blobs."""
     for statement in statements:
         kind = "edge" if "edge" in statement else "node"
         owner = model.schema.types.get(f"{kind}:{statement.get('edge' if kind == 'edge' else 'type')}")
@@ -191,7 +195,19 @@ def _mutation(model: Model, statements: Iterable[Mapping[str, Any]]) -> str | No
         given = {**statement.get("data", {}), **statement.get("set", {})}
         if any(each > _SIGNED_MAX for each in _numbers(given)):
             return "LOD-14"
+        if "base64:" in given.values():
+            return "EXP-06"
     return None
+
+
+def _updates_what_it_wrote(statements: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether an update may meet rows that an earlier statement wrote: it has to see them, and each is one row."""
+    written = set()
+    for statement in statements:
+        if statement.get("op") == "update" and statement.get("type") in written:
+            return True
+        written.add(statement.get("type"))
+    return False
 
 
 def _compared(where: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -202,6 +218,12 @@ def _compared(where: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         parts = where.get(name, [])
         for part in parts if isinstance(parts, list) else [parts]:
             yield from _compared(part)
+
+
+def _decided(op: str, args: Mapping[str, Any]) -> Mapping[str, str]:
+    """An overwrite is held to what depends on the rows that it drops [LOD-10]."""
+    dropped = {"OrphanEdge": "LOD-10", "CardinalityViolation": "LOD-10"} if args.get("mode") == "overwrite" else {}
+    return {**dropped, **_large_numbers(op, args)}
 
 
 def _large_numbers(op: str, args: Mapping[str, Any]) -> Mapping[str, str]:

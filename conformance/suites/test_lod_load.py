@@ -188,7 +188,8 @@ def test_a_key_is_a_value_of_its_type(
         handle.load(lines(node("Item", k=spelled, n=1)), "append")
         handle.load(lines(node("Item", k=again, n=2)), "merge")
         handle.mutate(insert("Item", k=spelled, n=3))
-        (row,) = (json.loads(each)["data"] for each in handle.export(types=["Item"]).splitlines())
+        row, *others = (json.loads(each)["data"] for each in handle.export(types=["Item"]).splitlines())
+        assert not others, f"one key is one row, and there are {[row, *others]}"
         assert (row["k"], row["n"]) == (stored, 3)
         handle.load(lines(edge("Next", row["id"], row["id"])))
         wrong = [None, [spelled], {"k": spelled}, str(spelled) + "?"]

@@ -101,13 +101,12 @@ RULES_BROKEN: Final[dict[str, list[dict[str, Any]]]] = {
         node("Company", name="acme"),
         *(edge("WorksAt", "ann", "acme") for _ in range(3)),
     ],
-    "a value that does not fit": [person("ann"), person("bob"), person("cat", age="old")],
     "no key": [person("ann"), person("bob"), person("cat"), node("Person", age=1)],
     "an unknown type": [person("ann"), person("bob"), person("cat"), node("Robot", name="r")],
 }
 
 
-@pytest.mark.requirement("LOD-11")
+@pytest.mark.requirement("LOD-11", "LOD-14")
 @pytest.mark.parametrize("mode", MODES)
 def test_what_breaks_a_rule_is_refused_before_any_table_moves(judged: Judged, forge: ForgeOf, mode: str) -> None:
     graph = judged(SOCIAL, PEOPLE if mode != "append" else None)
@@ -120,6 +119,11 @@ def test_what_breaks_a_rule_is_refused_before_any_table_moves(judged: Judged, fo
         assert {key: disk.head(key) for key in heads} == heads, "no table has moved"
         assert disk.sidecars() == {}
         graph.compare("only refused loads", "LOD-11")
+    with proving("LOD-14"):
+        unfit = lines(person("ann"), person("bob"), person("cat", age="old"))
+        refused("bad_request", partial(graph.handle.load, unfit, mode), f"a value that does not fit ({mode})")
+    with proving("LOD-11"):
+        assert {key: disk.head(key) for key in heads} == heads, "no table has moved"
         graph.load([person("ann"), person("bob"), person("cat")], mode)
 
 
@@ -156,7 +160,7 @@ def test_a_branch_that_was_made_for_a_refused_load_stays(judged: Judged) -> None
     graph = judged(SOCIAL, PEOPLE)
 
     with proving("LOD-12"):
-        bad = [person("dan", age="old")]
+        bad = [person("dan"), edge("Knows", "dan", "nobody")]
         refused("bad_request", partial(graph.load, bad, branch="feat", base="main"), "a bad load into a new branch")
         assert set(graph.handle.branch_list()) == {"main", "feat"}
         refused("not_found", partial(graph.load, [person("x")], branch="other", base="nowhere"), "from no branch")

@@ -91,13 +91,13 @@ ORDERED: Final[dict[str, tuple[str, tuple[Any, ...]]]] = {
     "moment": ("DateTime", ("1969-12-31T23:59:59.999Z", "1970-01-01T00:00:00Z", "2026-01-02T03:04:05.001+02:00")),
     "mood": ("enum(busy, calm)", ("busy", "calm")),
 }
-COMPARISONS: Final = ("eq", "ne", "lt", "le", "gt", "ge")
+COMPARISONS: Final = (("eq", "ne"), ("lt", "ge"), ("le", "gt"))
 
 
 @pytest.mark.requirement("VAL-16")
 def test_predicates_are_exact_on_values_of_every_type(judged: Judged) -> None:
     """Each comparison leaves a mark of its own, so that the model sees which rows it meant."""
-    marks = "".join(f"\n  is_{op}: String?" for op in (*COMPARISONS, "in", "not"))
+    marks = "".join(f"\n  is_{op}: String?" for op in (*sum(COMPARISONS, ()), "in", "not"))
     columns = "".join(f"\n  {name}: {type_name}?" for name, (type_name, _) in ORDERED.items())
     rows = [{name: values[n % len(values)] for name, (_, values) in ORDERED.items()} for n in range(5)]
     records = [node("Row", name=str(n), **data) for n, data in enumerate(rows)]
@@ -106,11 +106,10 @@ def test_predicates_are_exact_on_values_of_every_type(judged: Judged) -> None:
     with proving("VAL-16"):
         for name, (_, values) in ORDERED.items():
             middle = values[1]
-            graph.mutate(
-                *(update("Row", where(name, middle, op), **{f"is_{op}": name}) for op in COMPARISONS),
-                update("Row", where(name, [values[0], values[-1]], "in"), is_in=name),
-                update("Row", {"not": where(name, middle)}, is_not=name),
-            )
+            for ops in COMPARISONS:  # Opposites, so that no row is written twice in one mutation.
+                graph.mutate(*(update("Row", where(name, middle, op), **{f"is_{op}": name}) for op in ops))
+            graph.mutate(update("Row", where(name, [values[0], values[-1]], "in"), is_in=name))
+            graph.mutate(update("Row", {"not": where(name, middle)}, is_not=name))
         graph.mutate(update("Row", {"and": [where("large", 9007199254740993), where("huge", 1, "gt")]}, is_in="both"))
         graph.mutate(delete("Row", where("large", 9007199254740993)))
         graph.mutate(delete("Row", {"property": "day", "op": "is_null"}))

@@ -338,15 +338,18 @@ IMPOSSIBLE: Final[dict[str, tuple[str, str]]] = {
 
 
 @pytest.mark.requirement("VAL-13", "VAL-15")
-def test_a_schema_that_nothing_can_keep_is_refused(judged: Judged, engine: Engine, root: str, forge: ForgeOf) -> None:
+@pytest.mark.parametrize("requirement", ["VAL-13", "VAL-15"])
+def test_a_schema_that_nothing_can_keep_is_refused(
+    judged: Judged, engine: Engine, root: str, forge: ForgeOf, requirement: str
+) -> None:
     """At init, where it leaves nothing, and for a graph that is there, by plan and by apply."""
     graph = judged("node A { k: String @key\n n: I32?\n t: String? }", [node("A", k="a")])
 
-    for what, (requirement, schema) in IMPOSSIBLE.items():
+    for what, schema in ((what, schema) for what, (broken, schema) in IMPOSSIBLE.items() if broken == requirement):
         with proving(requirement):
             refused("bad_request", partial(engine.init, root, schema), f"{what} (init)")
             assert forge(root).list() == [], f"{what}: a refused init leaves nothing"
             refused("bad_request", partial(graph.handle.schema_plan, schema), f"{what} (plan)")
             refused("bad_request", partial(graph.handle.schema_apply, schema), f"{what} (apply)")
-    graph.compare("only refused schemas", "VAL-15")
+    graph.compare("only refused schemas", requirement)
     graph.mutate(insert("A", k="b"))

@@ -130,8 +130,9 @@ node Part { name: String @key
 """
 
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
-    "texts": ("text", "mood", "tags"),
-    "integers": ("small", "large", "natural", "huge", "numbers"),
+    "texts": ("text", "mood"),
+    "integers": ("small", "large", "natural", "huge"),
+    "lists": ("tags", "numbers"),
     "fractions": ("single", "double", "face"),
     "times": ("day", "moment"),
     "flags and blobs": ("flag", "photo"),

@@ -167,3 +167,24 @@ def test_a_store_that_fails_under_a_write_to_a_branch_of_a_branch_is_about_such_
     assert written["x"].when_refused("storage") == "LOD-08"
     assert written["y"].when_refused("storage") == "BRA-17"
     assert written["y"].when_refused("bad_request") == "LOD-08"
+
+
+def test_an_update_of_what_the_mutation_wrote_is_about_one_row_and_about_seeing_it(model: Model) -> None:
+    again = {"op": "update", "type": "Person", "where": {"all": True}, "set": {}}
+    twice = subject_of(model, "mutate", {"statements": [again, again]})
+    once = subject_of(model, "mutate", {"statements": [{"op": "insert", "type": "Other"}, again]})
+
+    assert (twice.when_refused("bad_request"), twice.otherwise) == ("MUT-07", "MUT-04")
+    assert (once.when_refused("bad_request"), once.otherwise) == ("MUT-08", "MUT-08")
+
+
+def test_what_an_overwrite_drops_is_deleted(model: Model) -> None:
+    for mode, requirement in (("overwrite", "LOD-10"), ("merge", "VAL-10")):
+        subject = subject_of(model, "load", {"mode": mode, "data": text(person("ann"))})
+        assert subject.when_done("CardinalityViolation") == requirement
+
+
+def test_a_load_into_a_new_branch_knows_what_it_is_made_from(model: Model) -> None:
+    for base, requirement in (("x", "BRA-17"), ("main", "LOD-08")):
+        subject = subject_of(model, "load", {"mode": "merge", "data": "", "branch": "new", "base": base})
+        assert subject.when_refused("storage") == requirement
