@@ -89,7 +89,8 @@ def cost_command(
         for name in stores:
             costs.append(_cost_at(name, engine, PROFILES[profile], chosen, known, **how))
             _show(words, costs[-1], profile, known, with_tables=not as_json)
-    if ended.early:
+    if ended.early and not costs:
+        words.print("no store was measured to its end, so there is nothing to report", highlight=False)
         raise typer.Exit(EXIT_INTERRUPTED)
     guards = {name: budget.guards for name, budget in known.items()}
     whole = report_of(costs, engine=without_secrets(engine), profile=profile, guards=guards)
@@ -104,6 +105,8 @@ def cost_command(
     if len(costs) > 1:
         for each in costs:
             words.print(f"{each.store}: {_styled(each.verdict)}", highlight=False)
+    if ended.early:
+        raise typer.Exit(EXIT_INTERRUPTED)
     # As in every run, 3 comes before 1: what could not be measured says nothing about the engine.
     raise typer.Exit(CODES[worst_verdict(costs)])
 
@@ -135,7 +138,8 @@ def _cost_at(
     except StoreUnavailable as reason:
         return StoreCost(name, skipped=str(reason))
     except BROKEN as fault:
-        return StoreCost(name, broken=words_without_secrets(str(fault)), seconds=time.monotonic() - began)
+        words = words_without_secrets(str(fault))
+        return StoreCost(name, without_secrets(engine), broken=words, seconds=time.monotonic() - began)
     says = words_without_secrets(f"{hello.name} {hello.version}")
     return StoreCost(name, says, found, judge(found, known), time.monotonic() - began)
 

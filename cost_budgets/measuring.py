@@ -15,14 +15,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from conformance.adapters import AdapterFault, EngineError, Unsupported
+from conformance.adapters.hosting import as_process
 from conformance.audit.datasets import DatasetMissing, DatasetMoved, DatasetUnreadable
-from conformance.judge.engine import Hello
+from conformance.judge.engine import Engine, Hello
 from conformance.runner.redaction import words_without_secrets
 from cost_budgets.counters import Tally
 from cost_budgets.operations import GROUNDS, OPERATIONS, Ground, Operation
 from cost_budgets.places import GrowingGraph, WorksLate
 from failpoints.gate import GateError
-from failpoints.workshop import Bench, SweepBroken, bench_at, blaming, swept_in_processes
+from failpoints.workshop import Bench, SweepBroken, bench_at, blaming, check_store, swept_in_processes
 from fixtures.forge import ForgeError
 from fixtures.stores.catalog import S3, Store
 
@@ -106,10 +107,11 @@ class Measured:
         self.points.setdefault((operation.name, ground), []).append(point)
 
     def take(self, other: Measured) -> None:
-        """Add what was found on another graph; why an operation was given up first stays."""
+        """Add what was found on another graph, and why an operation was given up there."""
         self.points |= other.points
-        self.unsupported = other.unsupported | self.unsupported
-        self.failed = other.failed | self.failed
+        for mine, theirs in ((self.unsupported, other.unsupported), (self.failed, other.failed)):
+            for name, why in theirs.items():
+                mine[name] = why if mine.get(name, why) == why else f"{mine[name]}; {why}"
 
 
 def counting(store: Store, engine: str, *, timeout_seconds: float = 120.0) -> AbstractContextManager[Bench]:
@@ -178,7 +180,15 @@ def measure_at_once(
     timeout_seconds: float = 120.0,
     told: Told = lambda name: None,
 ) -> tuple[Hello, Measured]:
-    """The same in so many processes, each with a store of that name, a gate and drivers of its own."""
+    """The same in so many processes, each with a store of that name, a gate and drivers of its own.
+
+    The engine is asked who it is before any of that is started: many do not get further.
+    """
+    check_store(store)
+    with closing(Engine.connect(as_process(engine), env={}, timeout_seconds=timeout_seconds)) as connected:
+        hello = connected.hello
+    if S3 not in hello.capabilities:
+        return hello, Measured(unsupported=dict(_NO_S3))
 
     def in_processes(parts: Sequence[Part]) -> Results:
         how: dict[str, Any] = {"timeout_seconds": timeout_seconds, "page_keys": PAGE_KEYS, "more_env": EXACT}
@@ -229,9 +239,7 @@ def measure_part(bench: Bench, store: Store, part: Part) -> Results:
     found = Measured()
     if S3 not in hello.capabilities:
         # It would take the address for that of a directory, and write wherever it was started.
-        yield PartMeasured(
-            part.ground, hello, Measured(unsupported={"every operation": "the engine does not declare s3"})
-        )
+        yield PartMeasured(part.ground, hello, Measured(unsupported=dict(_NO_S3)))
         return
     able = []
     for operation in [OPERATIONS[name] for name in part.names if part.ground in OPERATIONS[name].grounds]:
@@ -254,6 +262,7 @@ def measure_part(bench: Bench, store: Store, part: Part) -> Results:
     yield PartMeasured(part.ground, hello, found)
 
 
+_NO_S3: Final[Mapping[str, str]] = {"every operation": "the engine does not declare s3"}
 # What a graph is made with, and how it is called where that is missing.
 _NEEDS: Final[Mapping[Ground, tuple[str, ...]]] = {
     "optimized": ("optimize",),

@@ -131,7 +131,7 @@ def _once(values: Sequence[str]) -> str:
 
 def slope_of(line: Line) -> str:
     """The slope of the line through all points, and how steep it may be: the formula's slope, and what is tolerated."""
-    if line.bound == "at_least":
+    if line.bound == "at_least" or len(line.values) < 2:
         return ""
     most = line.slope_limit + line.slope_tolerance
     return f"{line.slope + 0.0:.2f} {'≤' if line.slope <= most else '>'} {most:.2f} per {line.along}"

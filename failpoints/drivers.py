@@ -10,7 +10,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -18,6 +18,7 @@ from typing import Final, Self
 
 from conformance.adapters import AdapterFault, Conversation, ProcessTransport
 from conformance.adapters.hosting import as_process
+from conformance.adapters.process import kill_made_in
 from conformance.judge import Engine
 from failpoints.gate import Armed, Gate, GateTimeout, Port
 from failpoints.world import Ending
@@ -117,13 +118,18 @@ class Drivers:
         self._starting = ThreadPoolExecutor(1, thread_name_prefix="drivers")
         self._warm: deque[Future[Driver]] = deque()
         self._taken: list[Driver] = []
+        self._thread: int | None = None
 
     def __enter__(self) -> Self:
         self._top_up()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._starting.shutdown(wait=True, cancel_futures=True)
+        self._starting.shutdown(wait=False, cancel_futures=True)
+        # One that is silent has the whole time-out to say hello, and nobody waits for that any more.
+        while wait([each for each in self._warm if not each.cancelled()], timeout=_LOOK_SECONDS).not_done:
+            if self._thread is not None:
+                kill_made_in(self._thread)
         for future in self._warm:
             if not future.cancelled() and future.exception() is None:
                 future.result().close()
@@ -149,6 +155,7 @@ class Drivers:
             self._warm.append(self._starting.submit(self._start, f"{self._name}-{next(self._numbers)}"))
 
     def _start(self, owner: str) -> Driver:
+        self._thread = threading.get_ident()
         port = self._gate.port(owner)
         try:
             environment = port.environment(self._env)

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import threading
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import IO, Final
 
@@ -28,6 +29,17 @@ EXIT_GRACE_SECONDS: Final = 2.0
 _CHUNK_BYTES: Final = 1 << 16
 # More than a pipe can hold; who writes on while it is read is not waited for.
 _PIPE_BYTES_MAX: Final = 1 << 21
+_MADE: Final[weakref.WeakSet[ProcessTransport]] = weakref.WeakSet()
+_MAKING: Final = threading.Lock()
+
+
+def kill_made_in(thread: int) -> None:
+    """Kill whatever driver a thread has started, also one that has not said hello and that nobody holds yet."""
+    with _MAKING:
+        made = list(_MADE)
+    for transport in made:
+        if transport.made_in == thread:
+            transport.kill()
 
 
 class ProcessTransport:
@@ -66,6 +78,9 @@ class ProcessTransport:
         self._ended: os.waitid_result | None = None
         self._exit, exit_told = os.pipe()
         self._selector.register(self._exit, selectors.EVENT_READ)
+        self.made_in = threading.get_ident()
+        with _MAKING:
+            _MADE.add(self)
         self._waiter = threading.Thread(target=self._wait_and_tell, args=(exit_told,), daemon=True)
         self._waiter.start()
 

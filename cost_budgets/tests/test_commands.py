@@ -64,6 +64,7 @@ class FakeMeasurement:
         self.found_at: dict[str, Measured] = {}
         self.missing: set[str] = set()
         self.breaks: set[str] = set()
+        self.interrupted: set[str] = set()
         self.stores: list[str] = []
         monkeypatch.setattr("cost_budgets.measuring.measure_at_once", self._measure)
 
@@ -75,6 +76,8 @@ class FakeMeasurement:
             raise StoreUnavailable(f"the store '{store}' cannot run here")
         self.asked.append(names)
         self.jobs.append(jobs)
+        if store in self.interrupted:
+            raise KeyboardInterrupt
         if store in self.breaks:
             raise SweepBroken(f"the store '{store}' broke down")
         return Hello("fake", "7", 4, frozenset({"s3"})), self.found_at.get(store, self.found)
@@ -97,6 +100,34 @@ def test_what_could_not_be_measured_is_no_success_and_comes_before_what_is_broke
     assert result.exit_code == 3, result.output
     assert f"incomplete: 1 budgets, {kept}; 1 could not be measured." in result.output
     assert json.loads((tmp_path / "cost.json").read_text())["verdict"] == "incomplete"
+
+
+@pytest.mark.parametrize("first", ["moto", "seaweedfs"])
+def test_an_interrupted_measurement_reports_the_stores_that_were_measured_to_their_end(
+    fake: FakeMeasurement, tmp_path: Path, first: str
+) -> None:
+    fake.found.points["warm-read", "grown"] = [point(1)]
+    fake.interrupted = {"seaweedfs"}
+    result = cost("--store", first, "--store", "seaweedfs", "--report", str(tmp_path), *TINY)
+    assert result.exit_code == 130, result.output
+    if first == "moto":
+        assert [each["store"] for each in json.loads((tmp_path / "cost.json").read_text())["stores"]] == ["moto"]
+    else:
+        assert list(tmp_path.iterdir()) == [] and "no store was measured to its end" in result.output
+
+
+def test_an_engine_that_lacks_s3_is_known_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("a store was started")
+
+    monkeypatch.setattr("cost_budgets.measuring.swept_in_processes", started)
+    monkeypatch.setattr("cost_budgets.measuring.S3", "teleport")
+    result = cost("--engine", "reference", *TINY)
+    assert result.exit_code == 4, result.output
+    assert "unsupported every operation: the engine does not declare s3" in result.output
+    result = cost("--engine", "cmd:./no-such-driver --token=hidden", *TINY)
+    assert result.exit_code == 3, result.output
+    assert "cmd:./no-such-driver" in result.output and "hidden" not in result.output
 
 
 def seven_for_a_read(tmp_path: Path) -> list[str]:

@@ -328,6 +328,13 @@ def test_a_graph_for_which_no_driver_starts_costs_its_own_operations_and_no_othe
     assert found.failed == {"update": "the optimized graph could not be made: it ended before it said hello"}
 
 
+def test_why_an_operation_cannot_be_measured_is_said_for_each_graph_and_once() -> None:
+    whole = Measured()
+    for why in ("the grown graph: no", "the grown graph: no", "the wide graph: no"):
+        whole.take(Measured(failed={"update": why}))
+    assert whole.failed == {"update": "the grown graph: no; the wide graph: no"}
+
+
 def test_the_full_profile_sees_the_floor_of_whatever_is_bounded() -> None:
     for name, budget in read_budgets().items():
         operation = OPERATIONS[name]
