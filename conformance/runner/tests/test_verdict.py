@@ -114,6 +114,17 @@ def test_a_known_failure_that_was_not_run_is_not_stale() -> None:
     assert (verdict.exit_code, verdict.known[0]["state"]) == (CONFORMS, "not_run")
 
 
+def test_what_a_random_sequence_has_not_met_is_not_stale() -> None:
+    name = "test_seq_sequences.py::test_random_sequences_mean_what_the_model_says[reference-local-0]"
+    record = TestRecord(name, 0.1, [Phase("passed", "local", ("LOD-07",), ("LOD-07",))])
+
+    verdict = judge([record], ["local"], [KnownFailure(1, "LOD-07", "why")])
+    assert (verdict.exit_code, verdict.known[0]["state"]) == (CONFORMS, "not_run")
+    assert judge([record, PASSED], ["local"], [KnownFailure(1, "LOD-07", "why")]).exit_code == STALE
+    by_name = [KnownFailure(1, "test_seq_sequences.py::*", "why")]
+    assert judge([record], ["local"], by_name).exit_code == STALE, "who names sequences means them"
+
+
 def test_what_the_auditor_finds_afterwards_fails_a_test_that_passed() -> None:
     """The test's own requirement holds; the one that the auditor names does not."""
     record = TestRecord("test_lod_load.py::test_it", 0.1, [
