@@ -22,6 +22,7 @@ from conformance.consoles import usage
 from conformance.registry import requirements
 from conformance.report.checking import ReportRefused, check_report
 from conformance.report.words import OUTCOMES
+from conformance.runner.known import KnownFailure
 from conformance.traces import TraceError, read_trace
 
 _PAGE: Final = Path(__file__).parent / "report" / "page"
@@ -90,10 +91,16 @@ def page_of(
 
 
 def _broken_row(row: Mapping[str, Any], report: Mapping[str, Any], traces: Sequence[KeptTrace]) -> dict[str, Any]:
-    """A requirement that does not hold: what the list says of it, or else the words of the tests that it failed."""
+    """A requirement that does not hold: what the list says of it, of the tests that it failed, or else their words."""
     id_ = row["id"]
-    said = [line["reason"] for line in (report["known_failing"] or {"lines": []})["lines"] if line["names"] == id_]
-    because = [test["because"] for test in report["tests"] if id_ in test["broke"] and test["because"]]
+    lines = [
+        KnownFailure(line["line"], line["names"], line["reason"])
+        for line in (report["known_failing"] or {"lines": []})["lines"]
+    ]
+    failed = [test for test in report["tests"] if id_ in test["broke"]]
+    said = [line.reason for line in lines if line.names == id_]
+    said = said or [line.reason for line in lines if any(line.names_test(test["name"]) for test in failed)]
+    because = [test["because"] for test in failed if test["because"]]
     return {
         "id": id_,
         "sentence": requirements()[id_].sentence,

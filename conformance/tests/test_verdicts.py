@@ -71,6 +71,20 @@ def test_the_words_of_an_engine_are_no_markup(folder: Path) -> None:
     assert "it said 'x' # ‹b›loudly‹/b›" in page
 
 
+@pytest.mark.parametrize("by", ["id", "test", "file", "nobody"])
+def test_what_the_list_says_stands_beside_what_breaks(by: str) -> None:
+    report = sample.failing()
+    failed = next(test for test in report["tests"] if test["broke"])
+    id_, file = failed["broke"][0], failed["name"].partition("::")[0]
+    names = {"id": id_, "test": failed["name"], "file": f"{file}::*", "nobody": "test_other.py::*"}[by]
+    lines = [{"line": 1, "names": names, "reason": "it forgets", "state": "failed"}]
+
+    page = page_of({**report, "known_failing": {"file": "list", "lines": lines}}, [], commands=[])
+
+    row = next(line for line in page.splitlines() if line.startswith(f"**{id_}** "))
+    assert row.endswith("*Here: it forgets.*") == (by != "nobody")
+
+
 def test_with_two_measurements_the_costs_stand_side_by_side(folder: Path) -> None:
     for name, requests in (("theirs", (40, 400)), ("ours", (20, 21))):
         rows = [
