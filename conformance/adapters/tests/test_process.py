@@ -226,6 +226,8 @@ sys.stdin.readline()"""
 def test_a_driver_sees_one_store_and_the_failpoints_that_it_is_given(
     connected: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in [each for each in os.environ if each.startswith(("AWS_", "TOUCH"))]:
+        monkeypatch.delenv(name)  # Whoever runs the tests may have some of their own.
     monkeypatch.setenv("AWS_PROFILE", "somebody")
     monkeypatch.setenv("TOUCHSTONE_FAILPOINTS", "recovery.sidecar_delete=error")
     text = """import json, os, sys
