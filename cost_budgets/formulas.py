@@ -50,7 +50,7 @@ class Formula:
     slopes: Mapping[str, float]
 
     def at(self, variables: Mapping[str, float]) -> float:
-        """So much is allowed there. Fractions of a half are not exact: 1.15 for each of 200 is 230, and no less."""
+        """So much is allowed there. As binary fractions 1.15 for each of 200 would be a little less than 230."""
         exact = self.constant + sum(slope * variables[name] for name, slope in self.slopes.items())
         return round(exact, _DECIMALS)
 

@@ -118,7 +118,7 @@ class Drivers:
         self._starting = ThreadPoolExecutor(1, thread_name_prefix="drivers")
         self._warm: deque[Future[Driver]] = deque()
         self._taken: list[Driver] = []
-        self._thread: int | None = None
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         self._top_up()
@@ -155,7 +155,7 @@ class Drivers:
             self._warm.append(self._starting.submit(self._start, f"{self._name}-{next(self._numbers)}"))
 
     def _start(self, owner: str) -> Driver:
-        self._thread = threading.get_ident()
+        self._thread = threading.current_thread()
         port = self._gate.port(owner)
         try:
             environment = port.environment(self._env)

@@ -33,12 +33,12 @@ _MADE: Final[weakref.WeakSet[ProcessTransport]] = weakref.WeakSet()
 _MAKING: Final = threading.Lock()
 
 
-def kill_made_in(thread: int) -> None:
+def kill_made_in(thread: threading.Thread) -> None:
     """Kill whatever driver a thread has started, also one that has not said hello and that nobody holds yet."""
     with _MAKING:
         made = list(_MADE)
     for transport in made:
-        if transport.made_in == thread:
+        if transport.made_in is thread:  # Numbers of threads are given out again.
             transport.kill()
 
 
@@ -78,7 +78,7 @@ class ProcessTransport:
         self._ended: os.waitid_result | None = None
         self._exit, exit_told = os.pipe()
         self._selector.register(self._exit, selectors.EVENT_READ)
-        self.made_in = threading.get_ident()
+        self.made_in = threading.current_thread()
         with _MAKING:
             _MADE.add(self)
         self._waiter = threading.Thread(target=self._wait_and_tell, args=(exit_told,), daemon=True)

@@ -37,6 +37,6 @@ def choose_tables(snapshot: Snapshot, types: Sequence[str], tables: Sequence[str
 def _lines(store: GraphStore, snapshot: Snapshot, catalog: Catalog, keys: list[str]) -> Iterator[bytes]:
     for key in keys:
         rows, type_ = read_rows(store, snapshot, key), catalog.type_of(key)
-        for missing in {each.name for each in type_.properties} - {*rows.table.column_names}:
+        for missing in sorted({each.name for each in type_.properties} - {*rows.table.column_names}):
             raise Internal(f"'{key}' has no column '{missing}' here, and the schema has", code="column_missing")
         yield from export_lines(rows.table, type_, rows.blobs)
