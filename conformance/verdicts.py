@@ -98,7 +98,7 @@ def _broken_row(row: Mapping[str, Any], report: Mapping[str, Any], traces: Seque
         for line in (report["known_failing"] or {"lines": []})["lines"]
     ]
     failed = [test for test in report["tests"] if id_ in test["broke"]]
-    said = [line.reason for line in lines if line.names == id_]
+    said = [line.reason for line in lines if line.requirement == id_]
     said = said or [line.reason for line in lines if any(line.names_test(test["name"]) for test in failed)]
     because = [test["because"] for test in failed if test["because"]]
     return {

@@ -2,11 +2,13 @@
 
     # A line that begins with '#' is for people.
     LOD-07                                       append accepts a key that is already there
+    BRA-01@s3                                    a branch called ünïcode cannot be read; on a directory it can
     test_mrg_merge.py::test_a_net_zero_branch*   merging a branch whose edits cancel out fails for ever
 
-The first word names a requirement, or tests by name (with `*` for any text; the axes in brackets may be left out). The
-rest says why, and is not optional. Known failures are run like all others: one that does not fail any more is stale,
-and fails the run by name, so that the list is always true.
+The first word names a requirement, on every store or with an `@` on one of them (`s3` is every store but a local
+directory), or tests by name (with `*` for any text; the axes in brackets may be left out). The rest says why, and is
+not optional. Known failures are run like all others: one that does not fail any more is stale, and fails the run by
+name, so that the list is always true.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ from pathlib import Path
 from typing import Final
 
 from conformance.registry import requirements
+from fixtures.stores.catalog import S3, STORES
 
-_ID: Final = re.compile(r"[A-Z]{3,4}-\d\d")
+_ID: Final = re.compile(r"(?P<id>[A-Z]{3,4}-\d\d)(@(?P<place>.*))?")
+_PLACES: Final = (S3, *STORES)
 
 
 class KnownFailingError(ValueError):
@@ -40,24 +44,41 @@ class KnownFailure:
     reason: str
 
     @property
-    def is_requirement(self) -> bool:
-        return _ID.fullmatch(self.names) is not None
+    def requirement(self) -> str | None:
+        """The requirement that this line names; none, if it names tests."""
+        found = _ID.fullmatch(self.names)
+        return None if found is None else found["id"]
+
+    @property
+    def place(self) -> str | None:
+        """The only store, or kind of stores, on which the requirement is known to be broken."""
+        found = _ID.fullmatch(self.names)
+        return None if found is None else found["place"]
+
+    def is_about(self, store: str | None) -> bool:
+        """Whether this line says anything of a store. What is tested on none is tested everywhere."""
+        if self.place is None or store is None:
+            return True
+        kind = STORES.get(store)
+        return self.place == store or (kind is not None and self.place in kind.capabilities)
 
     def names_test(self, name: str) -> bool:
         """Whether this line names a test; brackets, the axes, may be left out of the line."""
         bare = name.partition("[")[0]
         return fnmatchcase(bare, self.names) or _literally(name, self.names)
 
-    def excuses(self, name: str, broke: Iterable[str]) -> bool:
+    def excuses(self, name: str, broke: Iterable[str], store: str | None = None) -> bool:
         """Whether a failing test is accounted for by this line."""
-        return self.names in broke if self.is_requirement else self.names_test(name)
+        if self.requirement is None:
+            return self.names_test(name)
+        return self.is_about(store) and self.requirement in broke
 
 
-def excuse(known: Iterable[KnownFailure], test: str, broke: Iterable[str]) -> str | None:
+def excuse(known: Iterable[KnownFailure], test: str, broke: Iterable[str], store: str | None = None) -> str | None:
     """Why a failing test is accounted for: a line names it, or lines name everything that it broke; else None."""
-    lines = list(known)
-    by_name = [line for line in lines if not line.is_requirement and line.names_test(test)]
-    by_id = {line.names: line for line in lines if line.is_requirement}
+    lines = [line for line in known if line.is_about(store)]
+    by_name = [line for line in lines if line.requirement is None and line.names_test(test)]
+    by_id = {line.requirement: line for line in lines if line.requirement is not None}
     ids = list(broke)
     if by_name:
         return by_name[0].reason
@@ -88,11 +109,13 @@ def read_known_failing(path: Path) -> tuple[KnownFailure, ...]:
         failure = KnownFailure(number, names, reason.strip())
         if not failure.reason:
             problems.append(f"line {number}: '{names}' has no reason: say after it what is known to be wrong")
-        if failure.is_requirement and names not in requirements():
-            problems.append(f"line {number}: there is no requirement '{names}'")
+        if failure.requirement is not None and failure.requirement not in requirements():
+            problems.append(f"line {number}: there is no requirement '{failure.requirement}'")
+        if failure.place is not None and failure.place not in _PLACES:
+            problems.append(f"line {number}: there is no store '{failure.place}'; there are {', '.join(_PLACES)}")
         if "*" in names.partition("::")[0]:
             problems.append(f"line {number}: '{names}' would excuse whole suites: name the file of the tests")
-        elif not failure.is_requirement and "::" not in names:
+        elif failure.requirement is None and "::" not in names:
             problems.append(f"line {number}: '{names}' is neither a requirement id nor a test, as in test_x.py::test_y")
         if names in found:
             problems.append(f"line {number}: '{names}' stands in line {found[names].line} already")

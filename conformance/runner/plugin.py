@@ -540,7 +540,7 @@ def _trace(item: pytest.Item, broke: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _excused(item: pytest.Item, phase: Phase) -> Phase:
-    reason = excuse(known_failures(item.config), item.stash[CASE].name, phase.broke)
+    reason = excuse(known_failures(item.config), item.stash[CASE].name, phase.broke, phase.store)
     return phase if reason is None else Phase(**{**vars(phase), "outcome": "known_failing", "reason": reason})
 
 

@@ -399,7 +399,7 @@ def _pytest_args(options: RunOptions, store: str, junit: Path | None) -> list[st
 
 def _refuse_unknown_tests(path: Path, known: Sequence[KnownFailure]) -> None:
     """A line that names a test which does not exist would never go stale: it is a mistake in the list."""
-    of_tests = [failure for failure in known if not failure.is_requirement]
+    of_tests = [failure for failure in known if failure.requirement is None]
     if not of_tests:
         return
     from conformance.listing import names_of_tests

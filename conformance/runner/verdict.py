@@ -171,22 +171,23 @@ def _known_row(failure: KnownFailure, records: Sequence[TestRecord], whole: bool
 
     What random sequences do not meet in one run, they meet in another: by them alone no requirement is stale.
     """
-    concerned = [
-        record
-        for record in records
-        if (failure.names in {*record.requirements, *record.broke} if failure.is_requirement else False)
-        or (not failure.is_requirement and failure.names_test(record.name))
-    ]
+    concerned = [record for record in records if _concerns(failure, record)]
     failing = [
         record
         for record in concerned
-        if record.outcome in ("known_failing", "failed") and failure.excuses(record.name, record.broke)
+        if record.outcome in ("known_failing", "failed") and failure.excuses(record.name, record.broke, record.store)
     ]
     ran = [
         record
         for record in concerned
         if record.outcome in ("passed", "failed", "known_failing")
-        and not (failure.is_requirement and record.name.startswith(_RANDOM))
+        and not (failure.requirement is not None and record.name.startswith(_RANDOM))
     ]
     state = "failed" if failing else "stale" if ran and whole else "not_run"
     return {"line": failure.line, "names": failure.names, "reason": failure.reason, "state": state}
+
+
+def _concerns(failure: KnownFailure, record: TestRecord) -> bool:
+    if failure.requirement is None:
+        return failure.names_test(record.name)
+    return failure.is_about(record.store) and failure.requirement in {*record.requirements, *record.broke}

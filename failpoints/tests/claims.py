@@ -58,6 +58,7 @@ CUTS: Final[dict[str, tuple[str, Choice, Choice | None]]] = {
     "delete-failure-fails-the-write": ("insert", at("failed", "DELETE sidecar", 0), None),
     "recovery-commits-twice": ("insert", BEFORE_PUBLISH, None),
     "audit-failure-drops-the-sidecar": ("insert", BEFORE_PUBLISH, at("failed", "audit version", 0)),
+    "recovery-is-recorded-anew": ("insert", BEFORE_PUBLISH, at("applied", "audit version", -1)),
     "maintenance-without-its-sidecar": ("optimize", at("failed", "PUT sidecar", 0), None),
     "optimize-takes-no-list-for-an-empty-one": ("optimize", the_listing, None),
     "open-takes-no-list-for-an-empty-one": ("insert", BEFORE_PUBLISH, the_listing),

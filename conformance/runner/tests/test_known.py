@@ -29,6 +29,9 @@ def test_a_line_is_a_name_and_a_reason(tmp_path: Path) -> None:
     [
         ("LOD-07", "line 1: 'LOD-07' has no reason"),
         ("LOD-99 why", "line 1: there is no requirement 'LOD-99'"),
+        ("LOD-99@s3 why", "line 1: there is no requirement 'LOD-99'"),
+        ("LOD-07@motto why", "line 1: there is no store 'motto'; there are s3, local"),
+        ("LOD-07@ why", "line 1: there is no store ''"),
         ("nonsense why", "line 1: 'nonsense' is neither a requirement id nor a test"),
         ("*::* why", "line 1: '*::*' would excuse whole suites"),
         ("LOD-07 why\nLOD-07 again", "line 2: 'LOD-07' stands in line 1 already"),
@@ -78,3 +81,20 @@ def test_a_test_is_excused_only_if_all_that_it_broke_is_listed() -> None:
     assert excuse(known, "test_x.py::test_y", []) is None
     by_name = KnownFailure(3, "test_x.py::test_y", "races")
     assert excuse([*known, by_name], "test_x.py::test_y", ["LOD-06"]) == "races"
+
+
+@pytest.mark.parametrize(
+    ("names", "store", "excused"),
+    [
+        ("LOD-07@s3", "moto", True),
+        ("LOD-07@s3", "seaweedfs", True),
+        ("LOD-07@s3", "local", False),
+        ("LOD-07@local", "local", True),
+        ("LOD-07@moto", "seaweedfs", False),
+        ("LOD-07", "local", True),
+    ],
+)
+def test_a_line_of_one_store_excuses_nothing_on_another(names: str, store: str, excused: bool) -> None:
+    known = [KnownFailure(1, names, "loses it")]
+
+    assert excuse(known, "test_x.py::test_y", ["LOD-07"], store) == ("loses it" if excused else None)

@@ -114,6 +114,20 @@ def test_a_known_failure_that_was_not_run_is_not_stale() -> None:
     assert (verdict.exit_code, verdict.known[0]["state"]) == (CONFORMS, "not_run")
 
 
+def test_a_known_failure_of_one_store_is_stale_there_and_nowhere_else() -> None:
+    """What holds on a directory, and is known to be broken on S3 only, is no news."""
+    on_s3 = [KnownFailure(1, "LOD-07@s3", "why")]
+
+    assert judge([PASSED], ["local"], on_s3).exit_code == CONFORMS
+    assert judge([PASSED], ["local"], [KnownFailure(1, "LOD-07@local", "why")]).exit_code == STALE
+    on_moto = TestRecord("test_lod_load.py::test_it", 0.1, [Phase("passed", "moto", ("LOD-07",), ("LOD-07",))])
+    assert judge([PASSED, on_moto], ["local", "moto"], on_s3).exit_code == STALE
+    broken = TestRecord(
+        "test_lod_load.py::test_it", 0.1, [Phase("known_failing", "moto", ("LOD-07",), (), ("LOD-07",))]
+    )
+    assert judge([PASSED, broken], ["local", "moto"], on_s3).known[0]["state"] == "failed"
+
+
 def test_what_a_random_sequence_has_not_met_is_not_stale() -> None:
     name = "test_seq_sequences.py::test_random_sequences_mean_what_the_model_says[reference-local-0]"
     record = TestRecord(name, 0.1, [Phase("passed", "local", ("LOD-07",), ("LOD-07",))])
