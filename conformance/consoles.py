@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
+from pathlib import Path
 from typing import Final
 
 import typer
@@ -25,3 +27,16 @@ def usage(message: str) -> typer.Exit:
     """A mistake in the request: said in words on stderr, exit code 2."""
     Console(stderr=True).print(f"[bold red]error[/]: {escape(message)}", highlight=False)
     return typer.Exit(USAGE)
+
+
+def check_folder(folder: Path, what: str) -> None:
+    """Refuse a folder that cannot be written to, before anybody has waited for what is to be in it."""
+    try:
+        for place in (folder, *folder.parents):
+            if place.is_file():
+                raise usage(f"{what} cannot be written to {folder}: {place} is a file, not a folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise usage(f"{what} cannot be written to {folder}: {error.strerror}") from None

@@ -62,6 +62,7 @@ def page_of(
     *,
     commands: Sequence[str],
     cost: Mapping[str, str] | None = None,
+    faults: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The page, as Markdown."""
     rows: dict[str, list[Mapping[str, Any]]] = {}
@@ -86,8 +87,34 @@ def page_of(
             if rows.get(outcome)
         ],
         cost=cost,
+        faults=[_fault_row(each, report) for each in faults],
         commands=commands,
     )
+
+
+def _fault_row(fault: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
+    """One report of faults: how much was tried, and what was wrong, by the requirements that it broke."""
+    said = {line["names"]: line["reason"] for line in (report["known_failing"] or {"lines": []})["lines"]}
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for each in fault["wrong"]:
+        groups.setdefault(tuple(each["broke"]), []).append(each)
+    return {
+        "command": _one_line(fault["command"]),
+        "tried": fault["tried"],
+        "noun": _one_line(fault["noun"]),
+        "wrong": len(fault["wrong"]),
+        "ended": _one_line(fault["ended"]),
+        "groups": [
+            {
+                "number": len(wrong),
+                "broke": _one_line(", ".join(ids)),
+                "reasons": "; ".join(_one_line(said[id_]) for id_ in ids if id_ in said),
+                "where": _one_line(wrong[0]["where"]),
+                "because": _one_line(wrong[0]["because"]),
+            }
+            for ids, wrong in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+        ],
+    }
 
 
 def _broken_row(row: Mapping[str, Any], report: Mapping[str, Any], traces: Sequence[KeptTrace]) -> dict[str, Any]:
@@ -129,25 +156,34 @@ def main(
     into: Annotated[Path, typer.Option(help="The page.")],
     cost: Annotated[Path | None, typer.Option(help="The cost.json of the engine.")] = None,
     reference: Annotated[Path | None, typer.Option(help="The cost.json of the reference, for the same store.")] = None,
+    faults: Annotated[
+        list[Path] | None, typer.Option(help="A sweep.json, race.json, history.json or storm.json.")
+    ] = None,
 ) -> None:
-    """Write the page of a verdict from a report and traces, and with two cost.json what it costs."""
+    """Write the page of a verdict from a report, traces, and what sweeps, races and measurements of cost have left."""
+    from failpoints.reporting import FaultReportRefused, read_fault_report
+
     try:
         body = json.loads((report / "report.json").read_text(encoding="utf-8"))
         check_report(body)
         kept = traces_in(traces, into)
+        reports = [read_fault_report(path) for path in faults or ()]
         costs = None
         if cost is not None and reference is not None:
             from cost_budgets.side_by_side import read_costs, side_by_side
 
             costs = side_by_side(read_costs(cost), read_costs(reference), into.with_suffix(".svg"))
-    except (OSError, ValueError, ReportRefused, TraceError) as error:
+    except (OSError, ValueError, ReportRefused, FaultReportRefused, TraceError) as error:
         raise usage(str(error)) from None
     commands = [
         body["run"]["command"],
+        *(each["command"] for each in reports),
         *(f"touchstone replay {_from_here(each.path, into)} --engine '{body['engine']['spec']}'" for each in kept),
     ]
     into.parent.mkdir(parents=True, exist_ok=True)
-    into.write_text(page_of(body, kept, commands=commands, cost=costs), encoding="utf-8", errors="replace")
+    into.write_text(
+        page_of(body, kept, commands=commands, cost=costs, faults=reports), encoding="utf-8", errors="replace"
+    )
 
 
 def _from_here(link: str, page: Path) -> str:

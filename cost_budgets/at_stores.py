@@ -7,14 +7,13 @@ all the same. The exit code is that of the store with which it went worst.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from conformance.adapters import AdapterFault, EngineError, Unsupported
 from conformance.audit.datasets import DatasetMissing, DatasetMoved, DatasetUnreadable
-from conformance.consoles import usage
+from conformance.consoles import check_folder, usage
 from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_TESTED
 from failpoints.gate import GateError
 from failpoints.workshop import SweepBroken
@@ -36,19 +35,6 @@ def names_of(given: Sequence[str] | None, usual: str) -> list[str]:
 def worst_of(codes: Iterable[int]) -> int:
     """The exit code of them all: what could not run comes first, then what is broken, then what was not measured."""
     return min(codes, key=_WORST_FIRST.index, default=NOTHING_TESTED)
-
-
-def check_folder(folder: Path, what: str) -> None:
-    """Refuse a folder that cannot be written to, before anybody has waited for what is to be in it."""
-    try:
-        for place in (folder, *folder.parents):
-            if place.is_file():
-                raise usage(f"{what} cannot be written to {folder}: {place} is a file, not a folder")
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise usage(f"{what} cannot be written to {folder}: {error.strerror}") from None
 
 
 def check_file(file: Path) -> None:

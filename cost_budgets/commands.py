@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from conformance.adapters import InvalidEngineSpec, parse
-from conformance.consoles import make_console, usage
+from conformance.consoles import check_folder, make_console, usage
 from failpoints.command_ends import EngineOption, JobsOption, TimeoutOption, default_jobs, in_words
 from fixtures.stores.catalog import OWN_SERVER, STORES, UnknownStore, kind_of
 from fixtures.stores.moto import StoreUnavailable
@@ -54,7 +54,7 @@ def cost_command(
     """Count the requests of every operation at several depths, and hold them against budgets."""
     from conformance.runner.redaction import without_secrets
     from conformance.runner.session import without_aws_variables
-    from cost_budgets.at_stores import check_folder, names_of
+    from cost_budgets.at_stores import names_of
     from cost_budgets.budgets import BUDGETS, BudgetError, read_budgets
     from cost_budgets.measuring import PROFILES
     from cost_budgets.operations import OPERATIONS

@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from conformance.adapters import AdapterFault, EngineError, InvalidEngineSpec, Unsupported
 from conformance.consoles import usage
 from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_TESTED
+from failpoints.reporting import Wrong
 from fixtures.stores.catalog import OWN_SERVER, STORES, UnknownStore
 from fixtures.stores.moto import StoreUnavailable
 
@@ -167,9 +168,10 @@ def say_rate(console: Console, number: int, noun: str, seconds: float) -> None:
     console.print(f"{number} {noun} in {seconds:.0f} s, {rate:.0f} a minute", highlight=False)
 
 
-def verdict_of(console: Console, tried: int, wrong: list[str], noun: str, refused: Refusals, ended: Ended) -> int:
+def verdict_of(console: Console, tried: int, wrong: Sequence[Wrong], noun: str, refused: Refusals, ended: Ended) -> int:
     """The end of it, with everything again that is wrong; the exit code."""
-    for line in wrong:
+    for each in wrong:
+        line = f"{each.where}: {', '.join(each.broke)}"
         console.print(f"[bold red]wrong[/] {escape(line)}", highlight=False, soft_wrap=True)
     if wrong:
         console.print(f"[bold red]wrong[/]: {len(wrong)} of {tried} {noun}", highlight=False)

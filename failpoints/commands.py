@@ -38,6 +38,7 @@ from failpoints.command_ends import (
     say_rate,
     verdict_of,
 )
+from failpoints.reporting import FaultReport, RaceReport, StormReport, SweepReport, Wrong
 
 # Traces of what is made between an engine and its server.
 FAULT_KINDS = ("cut", "pair", "storm")
@@ -93,11 +94,12 @@ def sweep_command(
     peer: PeerOption = None,
     jobs: JobsOption = None,
     traces: TracesOption = TRACES,
+    report: SweepReport = None,
     timeout: TimeoutOption = 120.0,
 ) -> None:
     """Kill a writer at every durable request that it makes, and judge what it leaves."""
     from failpoints.cuts.cell import CellResult
-    from failpoints.cuts.show import show_cell, summary, tried, unreached
+    from failpoints.cuts.show import counts_of, show_cell, summary, tried, unreached, where_of
     from failpoints.cuts.sweep import DOUBLES, SweepOptions, sweep
     from failpoints.cuts.traces import name_of, trace_of
     from failpoints.writers import UnknownWriter, writers_called
@@ -112,13 +114,17 @@ def sweep_command(
         with refusals(UnknownSubject):
             parse(engine)
             subjects = named_subjects(names_in(writer))
-        raise typer.Exit(sweep_named(make_console(), engine, store, subjects))
+        words = ["--failpoints", "--writer", ",".join(names_in(writer))]
+        kept = FaultReport(report, "sweep", engine, None, store, words, noun="spots")
+        raise typer.Exit(sweep_named(make_console(), subjects, kept))
     if double not in DOUBLES:
         raise usage(f"--double is one of {', '.join(DOUBLES)}, not '{double}'")
     with refusals(UnknownWriter):
         parse_all(engine, peer)
         writers = writers_called(names_in(writer))
     is_every = every or double == "all" or len(writers) == 1
+    words = ["--writer", ",".join(names_in(writer)), *["--every"] * every, "--double", double]
+    kept = FaultReport(report, "sweep", engine, peer, store, words)
     options = SweepOptions(engine, peer, store, double, every=is_every, timeout_seconds=timeout)
     console = make_console()
     found: list[CellResult] = []
@@ -135,18 +141,21 @@ def sweep_command(
                 show_cell(result, console)
                 advance(result.wrong is not None)
                 if result.wrong is not None:
+                    kept.wrong.append(Wrong(where_of(result), *result.wrong))
                     keep_trace(traces, name_of(result), trace_of(result), engine, store, console, peer=peer)
             else:
                 refused.add(result)
-    wrong = [f"{result.writer} {result.cut}: {', '.join(result.wrong[0])}" for result in found if result.wrong]
+    seconds = time.monotonic() - began
     if found:
         console.print(summary(found))
-        say_rate(console, len(found), "cells", time.monotonic() - began)
+        say_rate(console, len(found), "cells", seconds)
         if not is_every:
             console.print("of cuts that are much alike one was tried; --every tries all of them", highlight=False)
     for line in unreached(found):
         console.print(f"[bold yellow]not reached[/] {escape(line)}", highlight=False, soft_wrap=True)
-    raise typer.Exit(verdict_of(console, tried(found), wrong, "cells", refused, ended))
+    code = verdict_of(console, tried(found), kept.wrong, "cells", refused, ended)
+    kept.write(code, tried=tried(found), counts=counts_of(found), seconds=seconds)
+    raise typer.Exit(code)
 
 
 def race_command(
@@ -183,6 +192,7 @@ def race_command(
     peer: PeerOption = None,
     jobs: JobsOption = None,
     traces: TracesOption = TRACES,
+    report: RaceReport = None,
     timeout: TimeoutOption = 120.0,
 ) -> None:
     """Hold one driver at each of its requests while another does its work; or let many write at once."""
@@ -200,19 +210,21 @@ def race_command(
     if processes is not None:
         profile = "mixed" if mixed else "writes"
         code = _history(
-            console, engine, store, processes, writes or 50, seed or 0, profile, kill_every, traces, timeout
+            console, engine, store, processes, writes or 50, seed or 0, profile, kill_every, traces, report, timeout
         )
         raise typer.Exit(code)
     from failpoints.pairs.pairs import UnknownPair, pairs_called
     from failpoints.pairs.schedule import ScheduleResult
-    from failpoints.pairs.show import show_schedule
-    from failpoints.pairs.sweep import seldom_reached, sweep, table_of
+    from failpoints.pairs.show import show_schedule, where_of
+    from failpoints.pairs.sweep import counts_of, seldom_reached, sweep, table_of
 
     names = names_in(pairs)
     if limit is None and "all" in names:
         limit = LIMIT_OF_ALL
     with refusals(UnknownPair):
         pairs_called(names)
+    words = [] if limit is None else ["--limit", str(limit)]
+    kept = FaultReport(report, "race", engine, peer, store, ["--pairs", ",".join(names), *words], noun="schedules")
     found: list[ScheduleResult] = []
     refused = Refusals(console)
     began = time.monotonic()
@@ -231,26 +243,26 @@ def race_command(
                 found.append(result)
                 show_schedule(result, console)
                 advance(result.verdict == "wrong")
+                if result.verdict == "wrong":
+                    kept.wrong.append(Wrong(where_of(result), result.ids, result.because))
                 if result.verdict == "wrong" and result.trace is not None:
                     name = f"{result.pair}-{result.held}-{len(found)}"
                     keep_trace(traces, name, result.trace, engine, store, console, peer=peer)
             else:
                 refused.add(result)
-    wrong = [
-        f"{result.pair}, the {result.held} held {result.hold}: {', '.join(result.ids)}"
-        for result in found
-        if result.verdict == "wrong"
-    ]
+    seconds = time.monotonic() - began
     gaps = sum(result.verdict == "gap" for result in found)
     if gaps:
         console.print(f"[bold yellow]known gaps[/] of the format: {gaps} schedules, listed above", highlight=False)
     if found:
         console.print(table_of(found))
-        say_rate(console, len(found), "schedules", time.monotonic() - began)
+        say_rate(console, len(found), "schedules", seconds)
     for line in seldom_reached(found):
         console.print(f"[bold yellow]seldom reached[/] {escape(line)}", highlight=False, soft_wrap=True)
     reached = sum(result.reached for result in found)
-    raise typer.Exit(verdict_of(console, reached, wrong, "schedules", refused, ended))
+    code = verdict_of(console, reached, kept.wrong, "schedules", refused, ended)
+    kept.write(code, tried=reached, counts=counts_of(found), seconds=seconds)
+    raise typer.Exit(code)
 
 
 def _history(
@@ -263,13 +275,18 @@ def _history(
     profile: str,
     kill_every: int | None,
     traces: Path,
+    report: Path | None,
     timeout: float,
 ) -> int:
     from conformance.runner.session import without_aws_variables
     from failpoints.histories.history import run_history
     from failpoints.histories.show import lines_of
+    from failpoints.histories.telling import Contradiction
     from fixtures.stores.catalog import running
 
+    words = ["--processes", str(processes), "--writes", str(writes), "--seed", str(seed)]
+    words += [*["--mixed"] * (profile == "mixed"), *(["--kill-every", str(kill_every)] if kill_every else [])]
+    kept = FaultReport(report, "history", engine, None, store, words, noun="writes")
     without_aws_variables()
     with in_words(console) as ended, running(store) as place:
         result = run_history(
@@ -284,15 +301,20 @@ def _history(
             timeout=timeout,
         )
     if ended.early:
+        kept.write(EXIT_INTERRUPTED, tried=0, counts={}, seconds=0.0)
         return EXIT_INTERRUPTED
     for line in lines_of(result):
         console.print(escape(line), highlight=False, soft_wrap=True)
     if result.trace is not None:
         keep_trace(traces, f"history-seed-{seed}", result.trace, engine, store, console)
+    code = CONFORMS if result.holds else FAILS
     if result.holds and not result.counts["acknowledged"]:
         console.print("[bold cyan]nothing was tried[/]: not one write was acknowledged", highlight=False)
-        return NOTHING_TESTED
-    return CONFORMS if result.holds else FAILS
+        code = NOTHING_TESTED
+    if isinstance(result.verdict, Contradiction):
+        kept.wrong.append(Wrong(f"seed {seed}", result.ids, result.verdict.because))
+    kept.write(code, tried=processes * writes, counts={profile: result.counts}, seconds=result.seconds)
+    return code
 
 
 def storm_command(
@@ -301,6 +323,7 @@ def storm_command(
     seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="What the steps and the weather are drawn from.")] = 0,
     operations: Annotated[int, typer.Option(min=1, max=COUNT_MAX, help="How many operations.")] = 200,
     traces: TracesOption = TRACES,
+    report: StormReport = None,
     timeout: TimeoutOption = 120.0,
 ) -> None:
     """Play random operations while requests fail, hang, get lost, and processes die."""
@@ -311,8 +334,11 @@ def storm_command(
 
     with refusals():
         parse(engine)
+    words = ["--seed", str(seed), "--operations", str(operations)]
+    kept = FaultReport(report, "storm", engine, None, store, words, noun="operations")
     console = make_console()
     without_aws_variables()
+    began = time.monotonic()
     console.print(f"seed {seed}", highlight=False)
 
     def played(step: Mapping[str, Any], ending: str) -> None:
@@ -322,10 +348,16 @@ def storm_command(
     with in_words(console) as ended, workshop(engine, store, timeout_seconds=timeout) as (bench, place):
         result = run_storm(bench, place, seed=seed, operations=operations, played=played)
     if ended.early:
+        kept.write(EXIT_INTERRUPTED, tried=0, counts={}, seconds=time.monotonic() - began)
         raise typer.Exit(EXIT_INTERRUPTED)
     for name, counted in (("weather", result.weathers), ("endings", result.endings), ("done", result.done)):
-        words = ", ".join(f"{each} {number}" for each, number in sorted(counted.items()))
-        console.print(f"{name}: {words or 'none'}", highlight=False)
+        said = ", ".join(f"{each} {number}" for each, number in sorted(counted.items()))
+        console.print(f"{name}: {said or 'none'}", highlight=False)
+    if result.failure is not None:
+        kept.wrong.append(Wrong(f"seed {seed}", result.failure.ids, result.failure.because))
+    code = CONFORMS if result.failure is None else FAILS
+    counts = {"weather": result.weathers, "endings": result.endings, "done": result.done}
+    kept.write(code, tried=result.operations, counts=counts, seconds=time.monotonic() - began)
     if result.failure is None:
         console.print(
             f"[bold green]holds[/]: {result.operations} operations in {result.graphs} graphs", highlight=False

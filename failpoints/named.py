@@ -15,6 +15,7 @@ from conformance.adapters import Unsupported
 from failpoints.command_ends import Refusals, in_words, progress_line, say_rate, verdict_of
 from failpoints.matrix import SUBJECTS, Crew, SpotResult, Subject, matrix, subjects_called, sweep
 from failpoints.nursery import quickened
+from failpoints.reporting import FaultReport, Wrong
 from failpoints.workshop import Refused, blaming, vouched
 from failpoints.writers import GROUPS
 from fixtures.stores.catalog import running
@@ -27,13 +28,14 @@ def named_subjects(names: Sequence[str]) -> list[Subject]:
     return subjects_called([each for name in names for each in GROUPS.get(name, (name.replace("_", "-"),))])
 
 
-def sweep_named(console: Console, engine: str, store: str, subjects: Sequence[Subject]) -> int:
+def sweep_named(console: Console, subjects: Sequence[Subject], kept: FaultReport) -> int:
     """Stop every subject at every name that it reaches, by every action; say so line by line, and how it ended."""
     from conformance.runner.session import without_aws_variables
 
     without_aws_variables()
     found: list[SpotResult] = []
     refused = Refusals(console)
+    engine, store = kept.engine, kept.store
     began = time.monotonic()
     with (
         in_words(console) as ended,
@@ -51,14 +53,27 @@ def sweep_named(console: Console, engine: str, store: str, subjects: Sequence[Su
                     found.append(result)
                     advance(result.wrong is not None)
                     _show(result, console)
+                    if result.wrong is not None:
+                        kept.wrong.append(Wrong(str(result.spot), *result.wrong))
         except Unsupported as lacking:
             refused.add(Refused("failpoints", str(lacking), unsupported=True))
     reached = [result for result in found if result.reached]
     if reached:
         console.print(matrix(found))
         say_rate(console, len(found), "spots", time.monotonic() - began)
-    wrong = [f"{result.spot}: {', '.join(result.wrong[0])}" for result in found if result.wrong]
-    return verdict_of(console, len(reached), wrong, "spots", refused, ended)
+    code = verdict_of(console, len(reached), kept.wrong, "spots", refused, ended)
+    kept.write(code, tried=len(reached), counts=_counts(found), seconds=time.monotonic() - began)
+    return code
+
+
+def _counts(found: Sequence[SpotResult]) -> dict[str, dict[str, int]]:
+    counts: dict[str, dict[str, int]] = {}
+    for result in found:
+        row = counts.setdefault(result.spot.writer, {"spots": 0, "reached": 0, "wrong": 0})
+        row["spots"] += 1
+        row["reached"] += result.reached
+        row["wrong"] += result.wrong is not None
+    return counts
 
 
 def _show(result: SpotResult, console: Console) -> None:

@@ -109,3 +109,42 @@ def test_what_is_no_report_is_refused_in_words_and_nothing_is_written(folder: Pa
 
     assert (code, page) == (2, "")
     assert "error:" in said
+
+
+def fault_report(folder: Path, **more: object) -> Path:
+    body = {
+        "format": 1, "instrument": "sweep", "command": "touchstone sweep --engine x", "engine": "x", "peer": None,
+        "store": "moto", "ended": "wrong", "tried": 9, "noun": "cells", "seconds": 3.0, "counts": {},
+        "wrong": [
+            {"where": f"insert kill at {number}", "broke": ["REC-05"], "because": "a | row\nis lost"} for number in "12"
+        ],
+    }  # fmt: skip
+    path = folder / "sweep.json"
+    path.write_text(json.dumps({**body, **more}), encoding="utf-8")
+    return path
+
+
+def test_what_sweeps_have_left_is_counted_and_grouped_by_what_it_broke(folder: Path) -> None:
+    code, page, said = written(folder, "--faults", str(fault_report(folder)))
+
+    assert code == 0, said
+    assert "| `touchstone sweep --engine x` | 9 cells | 2 | wrong |" in page
+    assert "- 2 × **REC-05**, such as insert kill at 1: a | row is lost" in page
+    assert "touchstone sweep --engine x\n" in page.rpartition("```sh")[2]
+
+
+def test_the_list_says_why_of_faults_as_well(folder: Path) -> None:
+    lines = [{"line": 1, "names": "REC-05", "reason": "it forgets", "state": "failed"}]
+    fault = json.loads(fault_report(folder).read_text(encoding="utf-8"))
+
+    page = page_of(
+        {**sample.failing(), "known_failing": {"file": "list", "lines": lines}}, [], commands=[], faults=[fault]
+    )
+
+    assert "- 2 × **REC-05** *it forgets*, such as insert kill at 1" in page
+
+
+def test_what_is_no_report_of_faults_is_refused_and_nothing_is_written(folder: Path) -> None:
+    code, page, said = written(folder, "--faults", str(fault_report(folder, tried="many")))
+
+    assert (code, page) == (2, "") and "report['tried']" in said

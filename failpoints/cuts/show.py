@@ -34,17 +34,28 @@ def show_cell(result: CellResult, console: Console) -> None:
         console.print(f"      broke {', '.join(ids)} because {escape(because)}", highlight=False, soft_wrap=True)
 
 
+def where_of(result: CellResult) -> str:
+    """Which cell it was, in words."""
+    return f"{result.writer} {result.cut}" + (f", then its recovery {result.second}" if result.second else "")
+
+
+def counts_of(results: Sequence[CellResult]) -> dict[str, dict[str, int]]:
+    """How many cells each writer had, and what became of them."""
+    names = dict.fromkeys(result.writer for result in results)
+    return {name: _counts([result for result in results if result.writer == name]) for name in names}
+
+
 def summary(results: Sequence[CellResult]) -> Table:
-    """The table per writer: how many cells, and what became of them."""
+    """The same as a table, a row for each writer and one for all of them."""
+    counts = counts_of(results)
     table = Table("writer", box=None, pad_edge=False)
-    for name in ("cells", "kills", "double", "old", "new", "forward", "back", "uploads left", "not reached", "wrong"):
+    for name in _counts([]):
         table.add_column(name, justify="right")
-    names = list(dict.fromkeys(result.writer for result in results))
-    for name in names:
-        table.add_row(name, *_counts([result for result in results if result.writer == name]))
-    if len(names) > 1:
+    for name, row in counts.items():
+        table.add_row(name, *map(str, row.values()))
+    if len(counts) > 1:
         table.add_section()
-        table.add_row("all", *_counts(results))
+        table.add_row("all", *map(str, _counts(results).values()))
     return table
 
 
@@ -69,17 +80,16 @@ def unreached(results: Sequence[CellResult]) -> list[str]:
     return said
 
 
-def _counts(results: Sequence[CellResult]) -> list[str]:
-    counted = (
-        len(results),
-        sum(result.killed for result in results),
-        sum(result.second is not None for result in results),
-        sum(result.world in ("old", "half") for result in results),
-        sum(result.world == "new" for result in results),
-        sum(result.direction == "forward" for result in results),
-        sum(result.direction == "back" for result in results),
-        sum(result.uploads_left for result in results),
-        sum(not result.reached for result in results),
-        sum(result.wrong is not None for result in results),
-    )
-    return [str(number) for number in counted]
+def _counts(results: Sequence[CellResult]) -> dict[str, int]:
+    return {
+        "cells": len(results),
+        "kills": sum(result.killed for result in results),
+        "double": sum(result.second is not None for result in results),
+        "old": sum(result.world in ("old", "half") for result in results),
+        "new": sum(result.world == "new" for result in results),
+        "forward": sum(result.direction == "forward" for result in results),
+        "back": sum(result.direction == "back" for result in results),
+        "uploads left": sum(result.uploads_left for result in results),
+        "not reached": sum(not result.reached for result in results),
+        "wrong": sum(result.wrong is not None for result in results),
+    }

@@ -10,6 +10,11 @@ from failpoints.pairs.schedule import ScheduleResult
 _VERDICTS = {"ok": "[green]ok[/]", "gap": "[bold yellow]gap[/]", "wrong": "[bold red]WRONG[/]"}
 
 
+def where_of(result: ScheduleResult) -> str:
+    """Which schedule it was, in words."""
+    return f"{result.pair}, the {result.held} held {result.hold}"
+
+
 def show_schedule(result: ScheduleResult, console: Console) -> None:
     """Who was held where, how both ended, and what is wrong with that."""
     endings = "; ".join(f"{side} {', '.join(kinds)}" for side, kinds in result.endings.items())
