@@ -70,6 +70,7 @@ PeerOption = Annotated[
 ]
 StoreOption = Annotated[list[str] | None, typer.Option("--store", help=f"One of {', '.join(STORES)}; may be repeated.")]
 SHOWN_FAILURES = 20
+OPERATIONS_MAX = 1_000_000
 # Groups that have a word of their own.
 SUITE_WORDS = {"SEQUENCES": "SEQ"}
 
@@ -86,6 +87,14 @@ def run_command(
     ] = None,
     profile: Annotated[str, typer.Option(help=f"One of {', '.join(PROFILES)}.")] = "default",
     seed: Annotated[int, typer.Option(min=0, help="The seed of the random sequences.")] = 0,
+    operations: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=OPERATIONS_MAX,
+            help="Random operations in all, at least; by default as many as the profile has.",
+        ),
+    ] = None,
     known_failing: Annotated[Path | None, typer.Option(help="A file with the known failures.")] = None,
     report: Annotated[Path | None, typer.Option(help="A directory for report.json, index.html and so on.")] = None,
     timeout: Annotated[
@@ -108,6 +117,7 @@ def run_command(
         suites=suites,
         profile=profile,
         seed=seed,
+        operations=operations,
         known_failing=known_failing,
         report=report,
         timeout_seconds=timeout,

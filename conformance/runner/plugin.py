@@ -68,6 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--touchstone-store", action="append", default=[], help=f"{', '.join(STORES)}; may be repeated")
     group.addoption("--touchstone-profile", default="quick", choices=list(PROFILES), help="how much is done")
     group.addoption("--touchstone-seed", type=int, default=0, help="the seed of the random sequences")
+    group.addoption("--touchstone-operations", type=int, default=None, help="random operations, if not the profile's")
     group.addoption("--touchstone-timeout", type=float, default=120.0, help="seconds that an answer may take")
     group.addoption("--touchstone-known-failing", default=None, help="a file with the known failures")
     group.addoption("--touchstone-test", default=None, help="run only this test, as in test_lay_layout.py::test_x")
@@ -106,7 +107,8 @@ def stores_of(config: pytest.Config) -> list[str]:
 
 
 def profile_of(config: pytest.Config) -> Profile:
-    return PROFILES[config.getoption("--touchstone-profile")]
+    profile = PROFILES[config.getoption("--touchstone-profile")]
+    return profile.with_operations(config.getoption("--touchstone-operations"))
 
 
 # -- which tests -----------------------------------------------------------------------------------------------------

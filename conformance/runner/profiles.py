@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Self
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,10 @@ class Profile:
     steps: int
     all_examples: bool
     description: str
+
+    def with_operations(self, number: int | None) -> Self:
+        """The same, with as many sequences as it takes for so many random operations in all."""
+        return self if number is None else replace(self, sequences=-(-number // self.steps))
 
 
 PROFILES: Final[Mapping[str, Profile]] = {

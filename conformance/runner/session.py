@@ -68,6 +68,7 @@ class RunOptions:
     suites: tuple[str, ...] = ()
     profile: str = "default"
     seed: int = 0
+    operations: int | None = None
     known_failing: Path | None = None
     report: Path | None = None
     timeout_seconds: float = 120.0
@@ -91,6 +92,8 @@ class RunOptions:
         for group in self.suites:
             words += ["--suite", group]
         words += ["--profile", self.profile, "--seed", str(self.seed)]
+        if self.operations is not None:
+            words += ["--operations", str(self.operations)]
         if self.known_failing is not None:
             words += ["--known-failing", str(self.known_failing)]
         # Secrets are looked for in words as they were given: quoted once more, they would be hard to recognise.
@@ -382,6 +385,8 @@ def _pytest_args(options: RunOptions, store: str, junit: Path | None) -> list[st
         args += ["--touchstone-peer", options.peer]
     args += ["--touchstone-seed", str(options.seed), "--touchstone-timeout", str(options.timeout_seconds)]
     args += ["--touchstone-store", store]
+    if options.operations is not None:
+        args += ["--touchstone-operations", str(options.operations)]
     for group in options.suites:
         args += ["--touchstone-suite", group]
     if options.only_test is not None:

@@ -139,6 +139,24 @@ class SequenceMachine(RuleBasedStateMachine):
         statement = {"op": "delete", "type": "Person", "where": where}
         self.play("mutate", handle=handle, branch=branch, statements=[statement])
 
+    @rule(handle=handles, do=st.sampled_from(["load", "insert", "update", "update", "delete"]),
+          values=words.gauge_data(), data=st.data())  # fmt: skip
+    def measure(self, handle: int, do: str, values: dict[str, Any], data: st.DataObject) -> None:
+        """Rows with a value of every kind, on every surface that takes one."""
+        branch, name = self.branch_for(data), data.draw(words.gauges)
+        if do == "load":
+            record = {"type": "Gauge", "data": {"name": name, **values}}
+            self.play("load", handle=handle, mode="merge", branch=branch, records=[record])
+            return
+        statement: dict[str, Any] = {"op": do, "type": "Gauge"}
+        if do == "insert":
+            statement["data"] = {"name": name, **values}
+        else:
+            statement["where"] = data.draw(words.gauge_predicates(name))
+        if do == "update":
+            statement["set"] = values
+        self.play("mutate", handle=handle, branch=branch, statements=[statement])
+
     @rule(handle=handles, kind=st.sampled_from(["Knows", "Owns"]), end=st.sampled_from(["from", "to"]), data=st.data())
     def disconnect(self, handle: int, kind: str, end: str, data: st.DataObject) -> None:
         branch = self.branch_for(data)
@@ -193,15 +211,17 @@ class SequenceMachine(RuleBasedStateMachine):
 
     # -- maintenance, handles, reading ---------------------------------------------------------------------------------
 
-    @rule(handle=handles, kind=st.sampled_from(["optimize", "ensure_indices", "cleanup"]), keep=st.integers(1, 3),
-          data=st.data())  # fmt: skip
-    def maintain(self, handle: int, kind: str, keep: int, data: st.DataObject) -> None:
-        if kind == "optimize":
-            self.play("optimize", handle=handle)
-        elif kind == "ensure_indices":
-            self.play("ensure_indices", handle=handle, branch=self.branch_for(data))
-        else:
-            self.play("cleanup", handle=handle, keep_versions=keep)
+    @rule(handle=handles)
+    def optimize(self, handle: int) -> None:
+        self.play("optimize", handle=handle)
+
+    @rule(handle=handles, data=st.data())
+    def ensure_indices(self, handle: int, data: st.DataObject) -> None:
+        self.play("ensure_indices", handle=handle, branch=self.branch_for(data))
+
+    @rule(handle=handles, keep=st.integers(1, 3))
+    def cleanup(self, handle: int, keep: int) -> None:
+        self.play("cleanup", handle=handle, keep_versions=keep)
 
     @rule(number=handles, kind=st.sampled_from(["open", "open", "read-only", "refresh"]))
     def open(self, number: int, kind: str) -> None:

@@ -50,7 +50,10 @@ def test_random_sequences_mean_what_the_model_says(
 
     try:
         machine = run_sequences(
-            partial(start, known), number=seed * PARTS + part, sequences=profile.sequences // PARTS, steps=profile.steps
+            partial(start, known),
+            number=seed * PARTS + part,
+            sequences=-(-profile.sequences // PARTS),
+            steps=profile.steps,
         )
     except RequirementBroken as broken:
         raise _shortest(start, broken) from None

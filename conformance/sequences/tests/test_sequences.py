@@ -121,7 +121,7 @@ def test_steps_are_plain_values(tmp_path: Path) -> None:
 def test_sequences_meet_every_kind_of_step(tmp_path: Path) -> None:
     """Without branches, merges and rows to merge, a sequence would find nothing."""
     with players(tmp_path) as (start, made):
-        run_sequences(start, number=15, sequences=14, steps=14)
+        run_sequences(start, number=17, sequences=14, steps=14)
 
     done = Counter(step["do"] for player in made for step in player.steps)
     kinds = {"load", "mutate", "branch_create", "branch_delete", "merge", "schema_apply", "optimize", "ensure_indices"}
