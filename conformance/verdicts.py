@@ -126,8 +126,11 @@ def _broken_row(row: Mapping[str, Any], report: Mapping[str, Any], traces: Seque
     ]
     failed = [test for test in report["tests"] if id_ in test["broke"]]
     said = [line.reason for line in lines if line.requirement == id_]
-    said = said or [line.reason for line in lines if any(line.names_test(test["name"]) for test in failed)]
     because = [test["because"] for test in failed if test["because"]]
+    if not said:
+        # A line about a file of tests says little of one requirement: what one of them has met says more.
+        said = [line.reason for line in lines if any(line.names_test(test["name"]) for test in failed)]
+        said += [f"such as: {_one_line(each)}" for each in because[:1] if said]
     return {
         "id": id_,
         "sentence": requirements()[id_].sentence,

@@ -45,6 +45,8 @@ class JudgedGraph:
         self.env = env
         self.model = model
         self.audited = True
+        # What was special about the operation that was done last, if anything was.
+        self.special: str | None = None
         commits = handle.commits(MAIN)
         if not commits:
             raise RequirementBroken(("LIN-08",), "a new graph has no commit, and should have its genesis")
@@ -165,6 +167,7 @@ class JudgedGraph:
 
     def maintain(self, op: str, work: Callable[[], Any]) -> Any:
         """Run what must leave every row of every branch as it was: optimize, indexes, cleanup, repair, a reopen."""
+        self.special = None
         try:
             answer = work()
         except EngineError as error:
@@ -257,6 +260,7 @@ class JudgedGraph:
         actor: str | None = None,
     ) -> Answer:
         subject, before = subject_of(self.model, op, args), self.model.copy()
+        self.special = subject.otherwise if subject.otherwise != blame.operation_of(op, args) else None
         try:
             answer = did()
         except EngineError as error:

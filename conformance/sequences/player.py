@@ -116,11 +116,11 @@ class Player:
         self.refused = False
         do: Callable[..., None] = getattr(self, f"_do_{step['do']}")
         do(**{name: value for name, value in step.items() if name not in ("do", "handle")})
+        self._branches_made()
+        self._look_through_other_handles()
+        self.graph.audit()
         if not self.refused:
             self.done[step["do"]] += 1
-        self._branches_made()
-        self._look_through_another_handle()
-        self.graph.audit()
 
     def _branches_made(self) -> None:
         """Remember the order in which the branches that are there were made."""
@@ -135,13 +135,22 @@ class Player:
     def _writer(self, number: int) -> int:
         return number if number in self._handles and number not in self._read_only else 0
 
-    def _look_through_another_handle(self) -> None:
+    def _look_through_other_handles(self) -> None:
+        """Look through each in turn. Of two engines the other one looks as well, at every step: what it takes for
+        another value than was written is a matter of that value."""
         self._turn += 1
-        number = sorted(self._handles)[self._turn % len(self._handles)]
+        used, there = self.graph.handle, sorted(self._handles)
+        foreign = [number for number in there if self._handles[number].engine is not used.engine]
+        if foreign:
+            self._look_through(foreign[self._turn % len(foreign)], self.graph.special or "SNP-02")
+        own = [number for number in there if number not in foreign]
+        self._look_through(own[self._turn % len(own)], "SNP-02")
+
+    def _look_through(self, number: int, requirement: str) -> None:
         used, self.graph.handle = self.graph.handle, self._handles[number]
         if self.graph.handle is not used:
             kind = "read-only handle" if number in self._read_only else "handle"
-            self.graph.compare(f"a step, seen through another {kind},", "SNP-02")
+            self.graph.compare(f"a step, seen through another {kind},", requirement)
         self.graph.handle = used
 
     def _keep_all(self) -> _Kept:

@@ -82,7 +82,9 @@ def test_what_the_list_says_stands_beside_what_breaks(by: str) -> None:
     page = page_of({**report, "known_failing": {"file": "list", "lines": lines}}, [], commands=[])
 
     row = next(line for line in page.splitlines() if line.startswith(f"**{id_}** "))
-    assert row.endswith("*Here: it forgets*") == (by != "nobody")
+    assert row.endswith("*Here: it forgets*") == (by == "id")
+    # What a line says of tests is about all of them: what this requirement has met stands beside it.
+    assert f"*Here: it forgets; such as: {failed['because'][:15]}" in row or by not in ("test", "file")
 
 
 def test_with_two_measurements_the_costs_stand_side_by_side(folder: Path) -> None:

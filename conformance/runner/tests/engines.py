@@ -54,6 +54,14 @@ class ForgetsOnOptimize(Sound):
         return super().ask(op, args)
 
 
+class ShowsNoEmptyBlobs(Sound):
+    """Exports a blob of no bytes as one that is not there."""
+
+    def ask(self, op: str, args: Mapping[str, Any]) -> Any:
+        answer = super().ask(op, args)
+        return {"data": answer["data"].replace('"base64:"', "null")} if op == "export" else answer
+
+
 class DodgesMerges(Sound):
     """Says that it can merge, and when it is asked, that it cannot."""
 

@@ -69,6 +69,21 @@ def test_two_engines_take_turns_on_one_graph_and_either_is_blamed_for_its_own_st
                 player.play({"do": "optimize", "handle": bad})
 
 
+def test_what_the_other_engine_takes_for_another_value_is_a_matter_of_that_value(tmp_path: Path) -> None:
+    """Every step of one engine is looked at through the other one, also if the writer has more handles."""
+    empty: Step = {
+        "do": "load",
+        "mode": "merge",
+        "branch": "main",
+        "records": [{"type": "Gauge", "data": {"name": "a", "file": "base64:"}}],
+    }
+    with contextmanager(turns)(tmp_path, "reference", f"{ENGINES}:ShowsNoEmptyBlobs") as player:
+        player.play({"do": "open", "number": 2, "handle": 0})
+        with pytest.raises(RequirementBroken, match="seen through another handle") as broken:
+            player.play({**empty, "handle": 0})
+        assert broken.value.ids == ("EXP-06",)
+
+
 def test_the_peer_is_another_process_of_its_own_kind(tmp_path: Path) -> None:
     """What it does not offer, it is not asked for; the first engine is."""
     with contextmanager(turns)(tmp_path, "reference", f"{ENGINES}:HasNoBranches") as player:
@@ -179,6 +194,7 @@ def test_a_known_failure_is_taken_back_and_the_sequence_goes_on(tmp_path: Path) 
         (("OPT-01",), (reads, LOSES[0], LOSES[1], OPTIMIZE)),
     ]
     assert [row["name"] for row in player.graph.handle.read("node:Person")] == ["a", "b", "c"]
+    assert player.done["optimize"] == 0, "and shows nothing"
     under_test.close()
 
 
