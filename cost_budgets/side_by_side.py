@@ -1,13 +1,14 @@
-"""Two engines' costs beside each other: a table for a page, and a picture of each operation's requests by depth.
+"""Two engines' costs beside each other: rows for a page, and a picture of each operation's requests by depth.
 
-What is drawn was measured by `touchstone cost --report`. Each engine has a line of its own shape, with its numbers at
-the points, so that nobody needs colour to tell them apart. Pure, but for the one picture that is written.
+What is drawn was measured by `touchstone cost --report`, of both on one store. Each engine has a line of its own shape,
+with its numbers at the points, so that nobody needs colour to tell them apart. It reads two files and writes none.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,32 +25,64 @@ Points = dict[int, int]
 Costs = dict[tuple[str, str], Points]
 
 
-def read_costs(path: Path) -> tuple[str, Costs]:
-    """The engine of a cost.json, and of each operation and graph the requests by commits, or by what else grew."""
-    body: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    stores = dict.fromkeys(row["store"] for row in body["measurements"] if "store" in row)
+@dataclass(frozen=True)
+class EngineCosts:
+    """What one engine costs on one store: of each operation and graph the requests by commits, or by what else grew."""
+
+    engine: str
+    store: str
+    profile: str
+    costs: Costs
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Two engines' costs on one store: an operation, a graph and both their requests in each row, and the picture."""
+
+    store: str
+    engine: EngineCosts
+    reference: EngineCosts
+    rows: tuple[tuple[str, str, str, str], ...]
+    picture: str
+
+
+def read_costs(path: Path) -> EngineCosts:
+    """A cost.json, of one engine on one store."""
+    try:
+        body: Mapping[str, Any] = json.loads(path.read_bytes())
+        costs, stores = _points(body), list(dict.fromkeys(str(row["store"]) for row in body["measurements"]))
+        engine, profile = str(body["engine"]), str(body["profile"])
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        raise ValueError(f"{path} is no cost.json of `touchstone cost`") from None
+    if not stores:
+        raise ValueError(f"{path} has no measurements")
     if len(stores) > 1:
         raise ValueError(f"{path} has the costs on several stores, {', '.join(stores)}: measure on one")
+    return EngineCosts(engine, stores[0], profile, costs)
+
+
+def _points(body: Mapping[str, Any]) -> Costs:
     grew = {(row["operation"], row["ground"]): row["along"] for row in body.get("budgets", ())}
     found: Costs = {}
     for row in body["measurements"]:
         along = grew.get((row["operation"], row["ground"]), "H")
         graph = row["ground"] if along == "H" else f"{row['ground']}, by {VARIABLES.get(along, along)}"
-        points = found.setdefault((row["operation"], graph), {})
+        points = found.setdefault((str(row["operation"]), graph), {})
         points[int(row["variables"][along])] = int(row["requests"])
-    return str(body["engine"]), found
+    return found
 
 
-def side_by_side(engine: tuple[str, Costs], reference: tuple[str, Costs], picture: Path) -> dict[str, str]:
-    """The table, and the path of the picture that was written; only operations that both were measured on."""
-    ours, theirs = reference[1], engine[1]
+def side_by_side(engine: EngineCosts, reference: EngineCosts) -> SideBySide:
+    """Both on the one store on which they were measured; only operations that both were measured on."""
+    if engine.store != reference.store:
+        stores = f"{engine.store} and {reference.store}"
+        raise ValueError(f"the costs were measured on different stores, {stores}: measure both on one")
+    ours, theirs = reference.costs, engine.costs
     both = [key for key in theirs if key in ours]
-    lines = ["| operation | graph | requests by commits | the reference |", "|---|---|---|---|"]
-    lines += [f"| {key[0]} | {key[1]} | {_words(theirs[key])} | {_words(ours[key])} |" for key in both]
+    rows = tuple((*key, _words(theirs[key]), _words(ours[key])) for key in both)
     drawn = [key for key in both if len(theirs[key]) > 1 and key[1] == "grown"]
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    picture.write_text(_picture([(key[0], theirs[key], ours[key]) for key in drawn]), encoding="utf-8")
-    return {"table": "\n".join(lines), "picture": picture.name}
+    picture = _picture([(key[0], theirs[key], ours[key]) for key in drawn])
+    return SideBySide(engine.store, engine, reference, rows, picture)
 
 
 def _words(points: Points) -> str:

@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from conformance.adapters import AdapterFault, EngineError, InvalidEngineSpec, Unsupported
 from conformance.consoles import usage
 from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_TESTED
-from failpoints.reporting import Wrong
+from failpoints.reporting import FaultReport
 from fixtures.stores.catalog import OWN_SERVER, STORES, UnknownStore
 from fixtures.stores.moto import StoreUnavailable
 
@@ -168,23 +168,25 @@ def say_rate(console: Console, number: int, noun: str, seconds: float) -> None:
     console.print(f"{number} {noun} in {seconds:.0f} s, {rate:.0f} a minute", highlight=False)
 
 
-def verdict_of(console: Console, tried: int, wrong: Sequence[Wrong], noun: str, refused: Refusals, ended: Ended) -> int:
+def verdict_of(console: Console, kept: FaultReport, refused: Refusals, ended: Ended) -> int:
     """The end of it, with everything again that is wrong; the exit code."""
-    for each in wrong:
+    kept.whole = not ended.early
+    found, noun = kept.so_far(), kept.noun
+    for each in found.wrong:
         line = f"{each.where}: {', '.join(each.broke)}"
         console.print(f"[bold red]wrong[/] {escape(line)}", highlight=False, soft_wrap=True)
-    if wrong:
-        console.print(f"[bold red]wrong[/]: {len(wrong)} of {tried} {noun}", highlight=False)
+    if found.wrong:
+        console.print(f"[bold red]wrong[/]: {len(found.wrong)} of {found.tried} {noun}", highlight=False)
         return FAILS
     if ended.early:
         return EXIT_INTERRUPTED
     if refused.failed:
         console.print(f"[bold red]could not run[/]: {', '.join(sorted(refused.failed))}", highlight=False)
         return COULD_NOT_RUN
-    if not tried:
+    if not found.tried:
         console.print(f"[bold cyan]nothing was tried[/]: no {noun}", highlight=False)
         return NOTHING_TESTED
-    console.print(f"[bold green]holds[/]: {tried} {noun}, none wrong", highlight=False)
+    console.print(f"[bold green]holds[/]: {found.tried} {noun}, none wrong", highlight=False)
     return CONFORMS
 
 

@@ -38,7 +38,7 @@ from failpoints.command_ends import (
     say_rate,
     verdict_of,
 )
-from failpoints.reporting import FaultReport, RaceReport, StormReport, SweepReport, Wrong
+from failpoints.reporting import FaultReport, RaceReport, SoFar, StormReport, SweepReport, Wrong
 
 # Traces of what is made between an engine and its server.
 FAULT_KINDS = ("cut", "pair", "storm")
@@ -115,8 +115,8 @@ def sweep_command(
             parse(engine)
             subjects = named_subjects(names_in(writer))
         words = ["--failpoints", "--writer", ",".join(names_in(writer))]
-        kept = FaultReport(report, "sweep", engine, None, store, words, noun="spots")
-        raise typer.Exit(sweep_named(make_console(), subjects, kept))
+        with FaultReport(report, "sweep", engine, None, store, words, noun="spots") as kept:
+            raise typer.Exit(sweep_named(make_console(), subjects, kept))
     if double not in DOUBLES:
         raise usage(f"--double is one of {', '.join(DOUBLES)}, not '{double}'")
     with refusals(UnknownWriter):
@@ -124,38 +124,38 @@ def sweep_command(
         writers = writers_called(names_in(writer))
     is_every = every or double == "all" or len(writers) == 1
     words = ["--writer", ",".join(names_in(writer)), *["--every"] * every, "--double", double]
-    kept = FaultReport(report, "sweep", engine, peer, store, words)
     options = SweepOptions(engine, peer, store, double, every=is_every, timeout_seconds=timeout)
     console = make_console()
     found: list[CellResult] = []
     refused = Refusals(console)
-    began = time.monotonic()
-    with (
-        in_words(console) as ended,
-        progress_line(console, "cells") as advance,
-        closing(sweep(writers, options, jobs=jobs or default_jobs())) as results,
-    ):
-        for result in results:
-            if isinstance(result, CellResult):
-                found.append(result)
-                show_cell(result, console)
-                advance(result.wrong is not None)
-                if result.wrong is not None:
-                    kept.wrong.append(Wrong(where_of(result), *result.wrong))
-                    keep_trace(traces, name_of(result), trace_of(result), engine, store, console, peer=peer)
-            else:
-                refused.add(result)
-    seconds = time.monotonic() - began
-    if found:
-        console.print(summary(found))
-        say_rate(console, len(found), "cells", seconds)
-        if not is_every:
-            console.print("of cuts that are much alike one was tried; --every tries all of them", highlight=False)
-    for line in unreached(found):
-        console.print(f"[bold yellow]not reached[/] {escape(line)}", highlight=False, soft_wrap=True)
-    code = verdict_of(console, tried(found), kept.wrong, "cells", refused, ended)
-    kept.write(code, tried=tried(found), counts=counts_of(found), seconds=seconds)
-    raise typer.Exit(code)
+
+    def so_far() -> SoFar:
+        wrong = [Wrong(where_of(result), *result.wrong) for result in found if result.wrong is not None]
+        return SoFar(tried(found), counts_of(found), wrong)
+
+    with FaultReport(report, "sweep", engine, peer, store, words, so_far=so_far) as kept:
+        with (
+            in_words(console) as ended,
+            progress_line(console, "cells") as advance,
+            closing(sweep(writers, options, jobs=jobs or default_jobs())) as results,
+        ):
+            for result in results:
+                if isinstance(result, CellResult):
+                    found.append(result)
+                    show_cell(result, console)
+                    advance(result.wrong is not None)
+                    if result.wrong is not None:
+                        keep_trace(traces, name_of(result), trace_of(result), engine, store, console, peer=peer)
+                else:
+                    refused.add(result)
+        if found:
+            console.print(summary(found))
+            say_rate(console, len(found), "cells", time.monotonic() - kept.began)
+            if not is_every:
+                console.print("of cuts that are much alike one was tried; --every tries all of them", highlight=False)
+        for line in unreached(found):
+            console.print(f"[bold yellow]not reached[/] {escape(line)}", highlight=False, soft_wrap=True)
+        raise typer.Exit(verdict_of(console, kept, refused, ended))
 
 
 def race_command(
@@ -209,10 +209,9 @@ def race_command(
     console = make_console()
     if processes is not None:
         profile = "mixed" if mixed else "writes"
-        code = _history(
-            console, engine, store, processes, writes or 50, seed or 0, profile, kill_every, traces, report, timeout
-        )
-        raise typer.Exit(code)
+        shape = (processes, writes or 50, seed or 0, profile, kill_every)
+        with FaultReport(report, "history", engine, None, store, _words_of(*shape), noun="writes") as kept:
+            raise typer.Exit(_history(console, kept, *shape, traces, timeout))
     from failpoints.pairs.pairs import UnknownPair, pairs_called
     from failpoints.pairs.schedule import ScheduleResult
     from failpoints.pairs.show import show_schedule, where_of
@@ -223,11 +222,14 @@ def race_command(
         limit = LIMIT_OF_ALL
     with refusals(UnknownPair):
         pairs_called(names)
-    words = [] if limit is None else ["--limit", str(limit)]
-    kept = FaultReport(report, "race", engine, peer, store, ["--pairs", ",".join(names), *words], noun="schedules")
+    words = ["--pairs", ",".join(names), *([] if limit is None else ["--limit", str(limit)])]
     found: list[ScheduleResult] = []
     refused = Refusals(console)
-    began = time.monotonic()
+
+    def so_far() -> SoFar:
+        wrong = [Wrong(where_of(each), each.ids, each.because) for each in found if each.verdict == "wrong"]
+        return SoFar(sum(each.reached for each in found), counts_of(found), wrong)
+
     swept = sweep(
         engine,
         peer=peer,
@@ -237,45 +239,44 @@ def race_command(
         jobs=jobs or default_jobs(),
         timeout_seconds=timeout,
     )
-    with in_words(console) as ended, progress_line(console, "schedules") as advance, closing(swept) as results:
-        for result in results:
-            if isinstance(result, ScheduleResult):
-                found.append(result)
-                show_schedule(result, console)
-                advance(result.verdict == "wrong")
-                if result.verdict == "wrong":
-                    kept.wrong.append(Wrong(where_of(result), result.ids, result.because))
-                if result.verdict == "wrong" and result.trace is not None:
-                    name = f"{result.pair}-{result.held}-{len(found)}"
-                    keep_trace(traces, name, result.trace, engine, store, console, peer=peer)
-            else:
-                refused.add(result)
-    seconds = time.monotonic() - began
-    gaps = sum(result.verdict == "gap" for result in found)
-    if gaps:
-        console.print(f"[bold yellow]known gaps[/] of the format: {gaps} schedules, listed above", highlight=False)
-    if found:
-        console.print(table_of(found))
-        say_rate(console, len(found), "schedules", seconds)
-    for line in seldom_reached(found):
-        console.print(f"[bold yellow]seldom reached[/] {escape(line)}", highlight=False, soft_wrap=True)
-    reached = sum(result.reached for result in found)
-    code = verdict_of(console, reached, kept.wrong, "schedules", refused, ended)
-    kept.write(code, tried=reached, counts=counts_of(found), seconds=seconds)
-    raise typer.Exit(code)
+    with FaultReport(report, "race", engine, peer, store, words, noun="schedules", so_far=so_far) as kept:
+        with in_words(console) as ended, progress_line(console, "schedules") as advance, closing(swept) as results:
+            for result in results:
+                if isinstance(result, ScheduleResult):
+                    found.append(result)
+                    show_schedule(result, console)
+                    advance(result.verdict == "wrong")
+                    if result.verdict == "wrong" and result.trace is not None:
+                        name = f"{result.pair}-{result.held}-{len(found)}"
+                        keep_trace(traces, name, result.trace, engine, store, console, peer=peer)
+                else:
+                    refused.add(result)
+        gaps = sum(result.verdict == "gap" for result in found)
+        if gaps:
+            console.print(f"[bold yellow]known gaps[/] of the format: {gaps} schedules, listed above", highlight=False)
+        if found:
+            console.print(table_of(found))
+            say_rate(console, len(found), "schedules", time.monotonic() - kept.began)
+        for line in seldom_reached(found):
+            console.print(f"[bold yellow]seldom reached[/] {escape(line)}", highlight=False, soft_wrap=True)
+        raise typer.Exit(verdict_of(console, kept, refused, ended))
+
+
+def _words_of(processes: int, writes: int, seed: int, profile: str, kill_every: int | None) -> list[str]:
+    """The options of a history."""
+    words = ["--processes", str(processes), "--writes", str(writes), "--seed", str(seed)]
+    return words + [*["--mixed"] * (profile == "mixed"), *(["--kill-every", str(kill_every)] if kill_every else [])]
 
 
 def _history(
     console: Console,
-    engine: str,
-    store: str,
+    kept: FaultReport,
     processes: int,
     writes: int,
     seed: int,
     profile: str,
     kill_every: int | None,
     traces: Path,
-    report: Path | None,
     timeout: float,
 ) -> int:
     from conformance.runner.session import without_aws_variables
@@ -284,10 +285,8 @@ def _history(
     from failpoints.histories.telling import Contradiction
     from fixtures.stores.catalog import running
 
-    words = ["--processes", str(processes), "--writes", str(writes), "--seed", str(seed)]
-    words += [*["--mixed"] * (profile == "mixed"), *(["--kill-every", str(kill_every)] if kill_every else [])]
-    kept = FaultReport(report, "history", engine, None, store, words, noun="writes")
     without_aws_variables()
+    engine, store = kept.engine, kept.store
     with in_words(console) as ended, running(store) as place:
         result = run_history(
             engine,
@@ -300,9 +299,12 @@ def _history(
             console=console,
             timeout=timeout,
         )
+        verdict = result.verdict
+        wrong = [Wrong(f"seed {seed}", result.ids, verdict.because)] if isinstance(verdict, Contradiction) else []
+        kept.so_far = lambda: SoFar(processes * writes, {profile: result.counts}, wrong)
     if ended.early:
-        kept.write(EXIT_INTERRUPTED, tried=0, counts={}, seconds=0.0)
         return EXIT_INTERRUPTED
+    kept.whole = True
     for line in lines_of(result):
         console.print(escape(line), highlight=False, soft_wrap=True)
     if result.trace is not None:
@@ -311,9 +313,6 @@ def _history(
     if result.holds and not result.counts["acknowledged"]:
         console.print("[bold cyan]nothing was tried[/]: not one write was acknowledged", highlight=False)
         code = NOTHING_TESTED
-    if isinstance(result.verdict, Contradiction):
-        kept.wrong.append(Wrong(f"seed {seed}", result.ids, result.verdict.because))
-    kept.write(code, tried=processes * writes, counts={profile: result.counts}, seconds=result.seconds)
     return code
 
 
@@ -329,45 +328,44 @@ def storm_command(
     """Play random operations while requests fail, hang, get lost, and processes die."""
     from conformance.runner.session import without_aws_variables
     from conformance.sequences.story import line_of, script_of
-    from failpoints.storms.storm import run_storm
+    from failpoints.storms.storm import StormResult, run_storm
     from failpoints.workshop import workshop
 
     with refusals():
         parse(engine)
     words = ["--seed", str(seed), "--operations", str(operations)]
-    kept = FaultReport(report, "storm", engine, None, store, words, noun="operations")
     console = make_console()
-    without_aws_variables()
-    began = time.monotonic()
-    console.print(f"seed {seed}", highlight=False)
+    result = StormResult(seed)
+
+    def so_far() -> SoFar:
+        wrong = [] if result.failure is None else [Wrong(f"seed {seed}", result.failure.ids, result.failure.because)]
+        counts = {"weather": result.weathers, "endings": result.endings, "done": result.done}
+        return SoFar(result.operations, counts, wrong)
 
     def played(step: Mapping[str, Any], ending: str) -> None:
         line = f"{line_of(dict(step))}  # {ending}" if ending else line_of(dict(step))
         console.print(escape(line), highlight=False, soft_wrap=True, style="dim")
 
-    with in_words(console) as ended, workshop(engine, store, timeout_seconds=timeout) as (bench, place):
-        result = run_storm(bench, place, seed=seed, operations=operations, played=played)
-    if ended.early:
-        kept.write(EXIT_INTERRUPTED, tried=0, counts={}, seconds=time.monotonic() - began)
-        raise typer.Exit(EXIT_INTERRUPTED)
-    for name, counted in (("weather", result.weathers), ("endings", result.endings), ("done", result.done)):
-        said = ", ".join(f"{each} {number}" for each, number in sorted(counted.items()))
-        console.print(f"{name}: {said or 'none'}", highlight=False)
-    if result.failure is not None:
-        kept.wrong.append(Wrong(f"seed {seed}", result.failure.ids, result.failure.because))
-    code = CONFORMS if result.failure is None else FAILS
-    counts = {"weather": result.weathers, "endings": result.endings, "done": result.done}
-    kept.write(code, tried=result.operations, counts=counts, seconds=time.monotonic() - began)
-    if result.failure is None:
-        console.print(
-            f"[bold green]holds[/]: {result.operations} operations in {result.graphs} graphs", highlight=False
-        )
-        raise typer.Exit(CONFORMS)
-    console.print(f"[bold red]broke {', '.join(result.failure.ids)}[/]", highlight=False)
-    console.print(f"because {escape(result.failure.because)}", highlight=False, soft_wrap=True)
-    console.print(f"after these steps:\n{escape(script_of(list(result.failure.steps)))}", highlight=False)
-    keep_trace(traces, f"storm-seed-{seed}", result.trace(), engine, store, console, seed=seed)
-    raise typer.Exit(FAILS)
+    with FaultReport(report, "storm", engine, None, store, words, noun="operations", so_far=so_far) as kept:
+        without_aws_variables()
+        console.print(f"seed {seed}", highlight=False)
+        with in_words(console) as ended, workshop(engine, store, timeout_seconds=timeout) as (bench, place):
+            run_storm(bench, place, seed=seed, operations=operations, played=played, result=result)
+        kept.whole = not ended.early
+        if ended.early and result.failure is None:
+            raise typer.Exit(EXIT_INTERRUPTED)
+        for name, counted in so_far().counts.items():
+            said = ", ".join(f"{each} {number}" for each, number in sorted(counted.items()))
+            console.print(f"{name}: {said or 'none'}", highlight=False)
+        if result.failure is None:
+            much = f"{result.operations} operations in {result.graphs} graphs"
+            console.print(f"[bold green]holds[/]: {much}", highlight=False)
+            raise typer.Exit(CONFORMS)
+        console.print(f"[bold red]broke {', '.join(result.failure.ids)}[/]", highlight=False)
+        console.print(f"because {escape(result.failure.because)}", highlight=False, soft_wrap=True)
+        console.print(f"after these steps:\n{escape(script_of(list(result.failure.steps)))}", highlight=False)
+        keep_trace(traces, f"storm-seed-{seed}", result.trace(), engine, store, console, seed=seed)
+        raise typer.Exit(FAILS)
 
 
 def pin_command(

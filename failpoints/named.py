@@ -15,7 +15,7 @@ from conformance.adapters import Unsupported
 from failpoints.command_ends import Refusals, in_words, progress_line, say_rate, verdict_of
 from failpoints.matrix import SUBJECTS, Crew, SpotResult, Subject, matrix, subjects_called, sweep
 from failpoints.nursery import quickened
-from failpoints.reporting import FaultReport, Wrong
+from failpoints.reporting import FaultReport, SoFar, Wrong
 from failpoints.workshop import Refused, blaming, vouched
 from failpoints.writers import GROUPS
 from fixtures.stores.catalog import running
@@ -34,6 +34,7 @@ def sweep_named(console: Console, subjects: Sequence[Subject], kept: FaultReport
 
     without_aws_variables()
     found: list[SpotResult] = []
+    kept.so_far = lambda: _so_far(found)
     refused = Refusals(console)
     engine, store = kept.engine, kept.store
     began = time.monotonic()
@@ -53,27 +54,23 @@ def sweep_named(console: Console, subjects: Sequence[Subject], kept: FaultReport
                     found.append(result)
                     advance(result.wrong is not None)
                     _show(result, console)
-                    if result.wrong is not None:
-                        kept.wrong.append(Wrong(str(result.spot), *result.wrong))
         except Unsupported as lacking:
             refused.add(Refused("failpoints", str(lacking), unsupported=True))
-    reached = [result for result in found if result.reached]
-    if reached:
+    if any(result.reached for result in found):
         console.print(matrix(found))
         say_rate(console, len(found), "spots", time.monotonic() - began)
-    code = verdict_of(console, len(reached), kept.wrong, "spots", refused, ended)
-    kept.write(code, tried=len(reached), counts=_counts(found), seconds=time.monotonic() - began)
-    return code
+    return verdict_of(console, kept, refused, ended)
 
 
-def _counts(found: Sequence[SpotResult]) -> dict[str, dict[str, int]]:
+def _so_far(found: Sequence[SpotResult]) -> SoFar:
     counts: dict[str, dict[str, int]] = {}
     for result in found:
         row = counts.setdefault(result.spot.writer, {"spots": 0, "reached": 0, "wrong": 0})
         row["spots"] += 1
         row["reached"] += result.reached
         row["wrong"] += result.wrong is not None
-    return counts
+    wrong = [Wrong(str(result.spot), *result.wrong) for result in found if result.wrong is not None]
+    return SoFar(sum(result.reached for result in found), counts, wrong)
 
 
 def _show(result: SpotResult, console: Console) -> None:

@@ -2,6 +2,9 @@
 
     report/sweep.json    the command, how it ended, what was counted, and what was wrong, with its requirements
 
+Whatever ends the command, the file has the exit code that its process ends with, all that was found until then, and
+whether that is the whole of it: a store that dies in the middle takes nothing back that was found before.
+
 `python -m conformance.verdicts --faults` makes a part of an engine's page of it. Secrets stay out of it.
 """
 
@@ -10,20 +13,24 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from types import TracebackType
+from typing import Annotated, Any, Final, Self
 
 import typer
 from jsonschema import Draft202012Validator
 
 from conformance.consoles import check_folder, usage
 from conformance.runner.redaction import value_without_secrets, without_secrets
-from conformance.runner.verdict import COULD_NOT_RUN, FAILS, INTERRUPTED, NOTHING_TESTED
+from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, INTERRUPTED, NOTHING_TESTED
+from conformance.traces import write_whole
 
 DISTRIBUTION: Final = "omnigraph-touchstone"
 ENDS: Final[Mapping[int, str]] = {
+    CONFORMS: "holds",
     FAILS: "wrong",
     COULD_NOT_RUN: "could not run",
     NOTHING_TESTED: "nothing was tried",
@@ -34,38 +41,35 @@ _TEXT: Final = {"type": "string"}
 _NUMBER: Final = {"type": "integer", "minimum": 0}
 _WRONG: Final = {
     "type": "object",
+    "additionalProperties": False,
     "required": ["where", "broke", "because"],
     "properties": {"where": _TEXT, "broke": {"type": "array", "items": _TEXT, "minItems": 1}, "because": _TEXT},
 }
+_FIELDS: Final[Mapping[str, Any]] = {
+    "format": {"const": 1},
+    "suite_version": _TEXT,
+    "instrument": {"enum": ["sweep", "race", "history", "storm"]},
+    "command": _TEXT,
+    "engine": _TEXT,
+    "peer": {"type": ["string", "null"]},
+    "store": _TEXT,
+    "ended": _TEXT,
+    "exit_code": _NUMBER,
+    "whole": {"type": "boolean"},
+    "seconds": {"type": "number", "minimum": 0},
+    "tried": _NUMBER,
+    "noun": _TEXT,
+    "counts": {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": _NUMBER}},
+    "wrong": {"type": "array", "items": _WRONG},
+}
 _SHAPE: Final[Mapping[str, Any]] = {
     "type": "object",
-    "required": [
-        "format",
-        "instrument",
-        "command",
-        "engine",
-        "store",
-        "ended",
-        "tried",
-        "noun",
-        "seconds",
-        "counts",
-        "wrong",
-    ],
-    "properties": {
-        "format": {"const": 1},
-        "instrument": {"enum": ["sweep", "race", "history", "storm"]},
-        "command": _TEXT,
-        "engine": _TEXT,
-        "peer": {"type": ["string", "null"]},
-        "store": _TEXT,
-        "ended": _TEXT,
-        "tried": _NUMBER,
-        "noun": _TEXT,
-        "seconds": {"type": "number", "minimum": 0},
-        "counts": {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": _NUMBER}},
-        "wrong": {"type": "array", "items": _WRONG},
-    },
+    "additionalProperties": False,
+    "required": list(_FIELDS),
+    "properties": _FIELDS,
+    # What could not run, tried nothing or was interrupted did not come to its end.
+    "if": {"properties": {"whole": {"const": True}}},
+    "then": {"properties": {"exit_code": {"enum": [CONFORMS, FAILS]}}},
 }
 Counts = Mapping[str, Mapping[str, int]]
 
@@ -93,9 +97,26 @@ class Wrong:
     because: str
 
 
+@dataclass(frozen=True)
+class SoFar:
+    """What a command has found until now."""
+
+    tried: int = 0
+    counts: Counts = field(default_factory=dict)
+    wrong: Sequence[Wrong] = ()
+
+
 @dataclass
 class FaultReport:
-    """The report of one command while it runs. Without a folder nothing is kept."""
+    """The report of one command, written when the block ends, whatever ends it. Without a folder nothing is kept.
+
+    with FaultReport(folder, "sweep", …) as kept:
+        kept.so_far = lambda: SoFar(len(found), …)
+        ...
+        raise typer.Exit(code)
+
+    `whole` is for the command to say, when it has come to its end.
+    """
 
     folder: Path | None
     instrument: str
@@ -105,22 +126,24 @@ class FaultReport:
     # The rest of the command line, without what is left as it is by default.
     options: Sequence[str] = ()
     noun: str = "cells"
-    wrong: list[Wrong] = field(default_factory=list)
+    so_far: Callable[[], SoFar] = SoFar
+    whole: bool = False
+    began: float = field(default_factory=time.monotonic)
 
-    def __post_init__(self) -> None:
+    def __enter__(self) -> Self:
         if self.folder is not None:
             check_folder(self.folder, "the report")
-            self.write(COULD_NOT_RUN, tried=0, counts={}, seconds=0.0)  # Until there is more to say.
+            self._write(self.folder, COULD_NOT_RUN)  # All that there is to say if the process is killed.
+        return self
 
-    @property
-    def path(self) -> Path:
-        assert self.folder is not None
-        return self.folder / f"{self.instrument}.json"
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+        if self.folder is not None:
+            self._write(self.folder, exit_code_of(error))
 
-    def write(self, code: int, *, tried: int, counts: Counts, seconds: float) -> None:
-        """How it ended: with this exit code, after so many trials."""
-        if self.folder is None:
-            return
+    def _write(self, folder: Path, code: int) -> None:
+        found = self.so_far()
+        # A pipe that nobody reads any more ends a command with 1 as well.
+        ended = None if code == FAILS and not found.wrong else ENDS.get(code)
         body = {
             "format": 1,
             "suite_version": importlib.metadata.version(DISTRIBUTION),
@@ -129,24 +152,40 @@ class FaultReport:
             "engine": without_secrets(self.engine),
             "peer": None if self.peer is None else without_secrets(self.peer),
             "store": self.store,
-            "ended": ENDS.get(code, "holds"),
+            "ended": ended or ENDS[COULD_NOT_RUN],
             "exit_code": code,
-            "seconds": round(seconds, 1),
-            "tried": tried,
+            "whole": self.whole and code in (CONFORMS, FAILS),
+            "seconds": round(time.monotonic() - self.began, 1),
+            "tried": found.tried,
             "noun": self.noun,
-            "counts": {name: dict(row) for name, row in counts.items()},
-            "wrong": [value_without_secrets({**vars(each), "broke": list(each.broke)}) for each in self.wrong],
+            "counts": {name: dict(row) for name, row in found.counts.items()},
+            "wrong": [value_without_secrets({**vars(each), "broke": list(each.broke)}) for each in found.wrong],
         }
+        path = folder / f"{self.instrument}.json"
         try:
-            self.path.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+            write_whole(path, json.dumps(body, indent=1) + "\n")
         except OSError as error:
-            raise usage(f"the report cannot be written to {self.path}: {error.strerror}") from None
+            raise usage(f"the report cannot be written to {path}: {error.strerror}") from None
 
     def _command(self) -> str:
         name = "race" if self.instrument == "history" else self.instrument
         words = ["touchstone", name, "--engine", without_secrets(self.engine)]
         words += [] if self.peer is None else ["--peer", without_secrets(self.peer)]
         return shlex.join([*words, "--store", self.store, *self.options])
+
+
+def exit_code_of(error: BaseException | None) -> int:
+    """The exit code of a process whose command ends so. What nobody expected is a mistake of the kit, as in `main`."""
+    match error:
+        case None:
+            return CONFORMS
+        case typer.Exit():
+            return error.exit_code
+        case KeyboardInterrupt():
+            return INTERRUPTED
+        case SystemExit(code=int(code)):
+            return code
+    return COULD_NOT_RUN
 
 
 class FaultReportRefused(ValueError):

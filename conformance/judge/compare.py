@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 from conformance.model.errors import Conflict
 
 ConflictKey = tuple[str, str, str]
+# Two doubles that a careless reader of numbers takes for each other agree in so many digits.
+_CARELESS_DIGITS: Final = 14
 # Of a rule that is broken, which rows are named, and whether any, is left to the engine.
 _ROW_IS_FREE = ("UniqueViolation", "CardinalityViolation", "ValueConstraintViolation")
 
@@ -45,6 +47,33 @@ def first_difference(found: str, meant: str) -> str | None:
     if extra:
         parts.append(f"{len(extra)} there and not expected, such as {extra[0]}")
     return "; ".join(parts)
+
+
+def misread(found: str, meant: str) -> str | None:
+    """The requirement that speaks of values of one kind, if two exports differ in nothing else: in the last digits of
+    doubles [LOD-14], or in blobs of no bytes that are shown as none [EXP-06]."""
+    for requirement, blurred in _BLURRED.items():
+        one, other = (sorted(blurred(line) for line in text.split("\n")) for text in (found, meant))
+        if one == other:
+            return requirement
+    return None
+
+
+def _without_last_digits(line: str) -> str:
+    def careless(text: str) -> str:
+        return f"{float(text):.{_CARELESS_DIGITS}g}"
+
+    return json.dumps(json.loads(line, parse_float=careless)) if line else line
+
+
+def _without_empty_blobs(line: str) -> str:
+    return line.replace('"base64:"', "null")
+
+
+_BLURRED: Final[Mapping[str, Callable[[str], str]]] = {
+    "LOD-14": _without_last_digits,
+    "EXP-06": _without_empty_blobs,
+}
 
 
 def _without(lines: list[str], others: list[str]) -> list[str]:

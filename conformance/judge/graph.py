@@ -19,7 +19,7 @@ from conformance.adapters import EngineError
 from conformance.audit import GraphUnreadable, audit
 from conformance.judge import blame
 from conformance.judge.broken import RequirementBroken
-from conformance.judge.compare import conflicts_of, first_difference, plan_of
+from conformance.judge.compare import conflicts_of, first_difference, misread, plan_of
 from conformance.judge.engine import Answer, Engine, Handle
 from conformance.judge.subjects import Subject, subject_of
 from conformance.model import Model, Refusal
@@ -45,8 +45,6 @@ class JudgedGraph:
         self.env = env
         self.model = model
         self.audited = True
-        # What was special about the operation that was done last, if anything was.
-        self.special: str | None = None
         commits = handle.commits(MAIN)
         if not commits:
             raise RequirementBroken(("LIN-08",), "a new graph has no commit, and should have its genesis")
@@ -167,7 +165,6 @@ class JudgedGraph:
 
     def maintain(self, op: str, work: Callable[[], Any]) -> Any:
         """Run what must leave every row of every branch as it was: optimize, indexes, cleanup, repair, a reopen."""
-        self.special = None
         try:
             answer = work()
         except EngineError as error:
@@ -232,8 +229,11 @@ class JudgedGraph:
             except EngineError as error:
                 because = f"after {what} the branch '{branch}' cannot be exported: {error}"
                 raise RequirementBroken((requirement, "BRA-18"), because) from error
-            difference = first_difference(found_rows, self.model.export(branch))
+            meant_rows = self.model.export(branch)
+            difference = first_difference(found_rows, meant_rows)
             if difference is not None:
+                value = misread(found_rows, meant_rows)
+                ids = ids if value is None else (value,)
                 raise RequirementBroken(ids, f"after {what} the branch '{branch}' is not what it means: {difference}")
 
     def audit(self, *, data: bool = True, but: str | None = None) -> None:
@@ -260,7 +260,6 @@ class JudgedGraph:
         actor: str | None = None,
     ) -> Answer:
         subject, before = subject_of(self.model, op, args), self.model.copy()
-        self.special = subject.otherwise if subject.otherwise != blame.operation_of(op, args) else None
         try:
             answer = did()
         except EngineError as error:

@@ -78,12 +78,21 @@ def subject_of(model: Model, op: str, args: Mapping[str, Any]) -> Subject:
     elif op == "schema_apply":
         special = _schema(model, str(args.get("source", ""))) or general
     branch = str(args.get("branch", "main"))
-    is_there = branch in model.branch_list()
-    source = model.source(branch) if is_there else args.get("base")
-    broke_down = "BRA-17" if source not in (None, "main") else None
+    broke_down = "BRA-17" if _stands_on_another(model, branch, args.get("base")) else None
     if op == "mutate" and special == general and _updates_what_it_wrote(args.get("statements", [])):
         return Subject("MUT-07", "MUT-07", "MUT-04", _large_numbers(op, args), broke_down)
     return Subject(special, special, special, _decided(op, args), broke_down)
+
+
+def _stands_on_another(model: Model, branch: str, base: str | None) -> bool:
+    """Whether a branch has taken its tables from another one than main: it was made from it, or has merged it."""
+    if branch == "main":
+        return False
+    if branch not in model.branch_list():
+        return base not in (None, "main")
+    own = (commit for commit in model.commits(branch) if commit.branch == branch)
+    merged = (parent.branch for commit in own for parent in model.parents(commit)[1:])
+    return model.source(branch) != "main" or any(each not in ("main", branch) for each in merged)
 
 
 # -- merges --------------------------------------------------------------------------------------------------------

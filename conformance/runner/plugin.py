@@ -32,11 +32,11 @@ from conformance.registry import requirements
 from conformance.runner.interruption import heard
 from conformance.runner.known import KnownFailure, excuse, read_known_failing
 from conformance.runner.profiles import PROFILES, Profile
-from conformance.runner.records import PROPERTY, Phase
+from conformance.runner.records import PROPERTY, Phase, SuiteTest
 from conformance.runner.redaction import words_without_secrets
 from conformance.runner.watch import watched
 from fixtures.forge import Forge
-from fixtures.stores.catalog import SCRATCH_VARIABLE, STORES, Store, StoreRefused, StoreUnavailable
+from fixtures.stores.catalog import OWN_SERVER, SCRATCH_VARIABLE, STORES, Store, StoreRefused, StoreUnavailable, kind_of
 from fixtures.stores.catalog import running as store_running
 
 # What the fixtures below are to a test that asks for them.
@@ -50,6 +50,9 @@ ENGINES = pytest.StashKey["Engines"]()
 RUNNING = pytest.StashKey[dict[str, Store]]()
 STOPPED = pytest.StashKey[dict[str, str | None]]()
 STORE_IS_GONE = pytest.StashKey[str]()
+# All tests that the suites have on the stores of this run, also those that it leaves out.
+THERE = pytest.StashKey[list[SuiteTest]]()
+THERE_OF_A_WORKER: Final = "touchstone_tests"
 # Told of a test that hangs with its store, before its process is ended.
 LOSE = pytest.StashKey[Callable[[str, Phase], None]]()
 SUITES = Path(__file__).parents[1] / "suites"
@@ -140,7 +143,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the profile or the selection of groups leaves out; name what no requirement stands behind."""
+    """Leave out what the profile or the selection of groups leaves out; name what no requirement stands behind.
+
+    What there was before is remembered: a known failure is not stale as long as a test of it was left out. To remember
+    costs nothing here, where all tests are collected anyway, and knows each of them with its store and its axes.
+    """
+    config.stash[THERE] = [
+        SuiteTest(short_name(item.nodeid), store_of(item), ids_of(item)) for item in items if _can_run(item)
+    ]
     groups = {each.upper() for each in config.getoption("--touchstone-suite")}
     only = config.getoption("--touchstone-test")
     profile = profile_of(config)
@@ -165,6 +175,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = kept
+
+
+def _can_run(item: pytest.Item) -> bool:
+    """Whether it is a test of the suites, and not one of faults on a store that has no requests of our own."""
+    if not is_of_a_suite(item.path):
+        return False
+    name = store_of(item)
+    return group_of_file(item.path) != FAULTS or name is None or OWN_SERVER in kind_of(name).capabilities
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker collects for itself: what there was goes to the process that has started it."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[THERE_OF_A_WORKER] = [(*vars(each).values(),) for each in session.config.stash.get(THERE, [])]
 
 
 def _fewest(items: list[pytest.Item]) -> set[pytest.Item]:

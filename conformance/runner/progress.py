@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from conformance.runner.interruption import Interruption
-from conformance.runner.plugin import LOSE, group_of_file, phase_in_notes, short_name
-from conformance.runner.records import PROPERTY, Phase, TestRecord
+from conformance.runner.plugin import LOSE, THERE, THERE_OF_A_WORKER, group_of_file, phase_in_notes, short_name
+from conformance.runner.records import PROPERTY, Phase, SuiteTest, TestRecord
 from conformance.runner.redaction import words_without_secrets
 
 FAULTS_MAX = 3
@@ -60,6 +60,7 @@ class Progression:
         self._give_up = give_up
         self._whole: set[str] = set()
         self._workers: dict[str, int] = {}
+        self._there: list[SuiteTest] = []
         self._where = "" if store is None else f" on {store}"
         self._quiet = quiet  # pytest speaks for itself when somebody has given it options.
         self._totals: Counter[str] = Counter()
@@ -100,6 +101,8 @@ class Progression:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         self._workers.pop(node.gateway.id, None)
+        output = getattr(node, "workeroutput", None) or {}  # One that was killed has left none.
+        self._there = [SuiteTest(*each) for each in output.get(THERE_OF_A_WORKER, ())] or self._there
 
     def pytest_keyboard_interrupt(self) -> None:
         """Workers are told too: they would go on with their tests for a while, and be killed then."""
@@ -181,6 +184,12 @@ class Progression:
     def finished(self) -> list[TestRecord]:
         """The records of a run; of one that was interrupted only those of tests that came to their end."""
         return [each for name, each in self.records.items() if name in self._whole or not self._interruption.came]
+
+    @property
+    def there(self) -> list[SuiteTest]:
+        """All tests that the suites have on this store, as this process or a worker has collected them."""
+        own = [] if self._session is None else self._session.config.stash.get(THERE, [])
+        return own or self._there
 
     @property
     def goes_on(self) -> bool:

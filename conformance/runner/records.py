@@ -42,6 +42,15 @@ class Phase:
         return cls(**body)
 
 
+@dataclass(frozen=True)
+class SuiteTest:
+    """A test that the suites have on a store, whether a run selects it or not."""
+
+    name: str
+    store: str | None
+    requirements: tuple[str, ...]
+
+
 # Of several phases the worst counts: a test that passed and left a broken graph behind has failed.
 _WORST_FIRST: Final[tuple[Outcome, ...]] = (
     "store_fault",

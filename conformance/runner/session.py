@@ -33,7 +33,7 @@ from conformance.runner.known import KnownFailingError, KnownFailure, read_known
 from conformance.runner.plugin import FAULTS, SUITES
 from conformance.runner.profiles import PROFILES
 from conformance.runner.progress import Progression
-from conformance.runner.records import TestRecord
+from conformance.runner.records import SuiteTest, TestRecord
 from conformance.runner.redaction import without_secrets
 from conformance.runner.verdict import COULD_NOT_RUN, Verdict, judge
 from conformance.runner.watch import StoreIsSilent, watched
@@ -116,6 +116,8 @@ class Run:
     stores: list[dict[str, Any]] = field(default_factory=list)
     parity: list[dict[str, Any]] = field(default_factory=list)
     records: list[TestRecord] = field(default_factory=list)
+    # All tests of the suites on the stores that were tested, also those that were not selected.
+    there: list[SuiteTest] = field(default_factory=list)
     faults: list[dict[str, Any]] = field(default_factory=list)
     interruption: Interruption = field(default_factory=Interruption)
     verdict: Verdict | None = None
@@ -192,6 +194,7 @@ def conclude(this: Run, console: Console) -> None:
         this.available,
         this.known,
         this.faults,
+        there=this.there,
         whole=options.is_whole,
         missing_stores=[name for name in options.stores if name not in this.available],
         interrupted=this.interruption.came,
@@ -338,6 +341,7 @@ def _test(this: Run, store: str, console: Console, junit: Path | None, *, is_nam
     def give_up() -> None:
         """From another thread: nobody reaches the one that runs the tests, and the other stores are not tried."""
         this.records += progression.finished
+        this.there += progression.there
         this.faults += progression.faults
         _give_up(this, console)
 
@@ -354,6 +358,7 @@ def _test(this: Run, store: str, console: Console, junit: Path | None, *, is_nam
         code = pytest.main(_pytest_args(options, store, junit), plugins=[progression])
     finally:
         this.records += progression.finished
+        this.there += progression.there
     found = progression.faults
     if this.interruption.came:
         this.faults += found

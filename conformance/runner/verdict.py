@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from conformance.registry import Requirement, requirements
 from conformance.runner.known import KnownFailure
-from conformance.runner.records import TestRecord
+from conformance.runner.records import SuiteTest, TestRecord
 
 CONFORMS, FAILS, USAGE, COULD_NOT_RUN, NOTHING_TESTED, STALE = range(6)
 INTERRUPTED: Final = 130
@@ -69,13 +69,19 @@ def judge(
     known: Sequence[KnownFailure] = (),
     faults: Sequence[Mapping[str, Any]] = (),
     *,
+    there: Sequence[SuiteTest] = (),
     whole: bool = True,
     missing_stores: Sequence[str] = (),
     interrupted: bool = False,
 ) -> Verdict:
-    """What a run has shown. One that left examples out, and so is not `whole`, cannot call a known failure stale."""
+    """What a run has shown. One that left examples out, and so is not `whole`, cannot call a known failure stale.
+
+    Nor can any run if it has left out one of the tests that the line is about; `there` are all that the suites have.
+    """
     rows = tuple(_requirement_row(each, records, stores) for each in requirements().values())
-    lines = tuple(_known_row(failure, records, whole) for failure in known)
+    ran = {record.name for record in records if record.outcome not in ("fault", "store_fault")}
+    left_out = [test for test in there if test.name not in ran]
+    lines = tuple(_known_row(failure, records, left_out, whole) for failure in known)
     summary = {
         "requirements": {"total": len(rows), **_counted(REQUIREMENT_OUTCOMES, [row["outcome"] for row in rows])},
         "tests": {
@@ -166,12 +172,17 @@ def _on_store(requirement: str, records: Sequence[TestRecord], store: str) -> di
 _RANDOM: Final = "test_seq_sequences.py::"
 
 
-def _known_row(failure: KnownFailure, records: Sequence[TestRecord], whole: bool) -> dict[str, Any]:
+def _known_row(
+    failure: KnownFailure, records: Sequence[TestRecord], left_out: Sequence[SuiteTest], whole: bool
+) -> dict[str, Any]:
     """A line is stale when all that it names ran to its end and nothing of it failed.
 
+    A test that was left out may be the one that fails: of a requirement every test that names it on a store that the
+    line is about, of a glob every test that it fits. One that was skipped, or lacks an operation, has had its turn.
     What random sequences do not meet in one run, they meet in another: by them alone no requirement is stale.
     """
     concerned = [record for record in records if _concerns(failure, record)]
+    is_whole = whole and not any(_concerns(failure, test) for test in left_out)
     failing = [
         record
         for record in concerned
@@ -183,11 +194,12 @@ def _known_row(failure: KnownFailure, records: Sequence[TestRecord], whole: bool
         if record.outcome in ("passed", "failed", "known_failing")
         and not (failure.requirement is not None and record.name.startswith(_RANDOM))
     ]
-    state = "failed" if failing else "stale" if ran and whole else "not_run"
+    state = "failed" if failing else "stale" if ran and is_whole else "not_run"
     return {"line": failure.line, "names": failure.names, "reason": failure.reason, "state": state}
 
 
-def _concerns(failure: KnownFailure, record: TestRecord) -> bool:
+def _concerns(failure: KnownFailure, test: TestRecord | SuiteTest) -> bool:
     if failure.requirement is None:
-        return failure.names_test(record.name)
-    return failure.is_about(record.store) and failure.requirement in {*record.requirements, *record.broke}
+        return failure.names_test(test.name)
+    broke = test.broke if isinstance(test, TestRecord) else ()
+    return failure.is_about(test.store) and failure.requirement in {*test.requirements, *broke}

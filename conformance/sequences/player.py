@@ -19,7 +19,7 @@ from typing import Any
 
 from conformance.adapters import EngineError, Unsupported
 from conformance.judge import Engine, Handle, JudgedGraph, RequirementBroken
-from conformance.judge.compare import first_difference
+from conformance.judge.compare import first_difference, misread
 from conformance.model import Model
 from conformance.model.diff import Change
 from conformance.model.merge import Commit
@@ -136,21 +136,20 @@ class Player:
         return number if number in self._handles and number not in self._read_only else 0
 
     def _look_through_other_handles(self) -> None:
-        """Look through each in turn. Of two engines the other one looks as well, at every step: what it takes for
-        another value than was written is a matter of that value."""
+        """Look through each in turn; of two engines the other one looks as well, at every step."""
         self._turn += 1
         used, there = self.graph.handle, sorted(self._handles)
         foreign = [number for number in there if self._handles[number].engine is not used.engine]
         if foreign:
-            self._look_through(foreign[self._turn % len(foreign)], self.graph.special or "SNP-02")
+            self._look_through(foreign[self._turn % len(foreign)])
         own = [number for number in there if number not in foreign]
-        self._look_through(own[self._turn % len(own)], "SNP-02")
+        self._look_through(own[self._turn % len(own)])
 
-    def _look_through(self, number: int, requirement: str) -> None:
+    def _look_through(self, number: int) -> None:
         used, self.graph.handle = self.graph.handle, self._handles[number]
         if self.graph.handle is not used:
             kind = "read-only handle" if number in self._read_only else "handle"
-            self.graph.compare(f"a step, seen through another {kind},", requirement)
+            self.graph.compare(f"a step, seen through another {kind},", "SNP-02")
         self.graph.handle = used
 
     def _keep_all(self) -> _Kept:
@@ -296,11 +295,14 @@ class Player:
         handle = other.open(uri)
         try:
             handle.load(exported, "overwrite")
-            difference = first_difference(handle.export(), exported)
+            again = handle.export()
+            difference = first_difference(again, exported)
         except EngineError as error:
             raise RequirementBroken(("EXP-06",), f"an export cannot be loaded into a new graph: {error}") from error
         if difference is not None:
-            raise RequirementBroken(("EXP-03",), f"an export that was loaded exports otherwise: {difference}")
+            raise RequirementBroken(
+                (misread(again, exported) or "EXP-03",), f"an export that was loaded exports otherwise: {difference}"
+            )
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

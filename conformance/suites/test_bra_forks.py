@@ -346,6 +346,22 @@ def test_a_grandchild_can_be_written_whatever_happened_to_its_parent(
         graph.mutate(insert("Person", name="gus"), branch="grandchild")
 
 
+@pytest.mark.requirement("BRA-17")
+def test_a_branch_that_has_taken_over_a_table_of_another_one_can_be_written(judged: Judged) -> None:
+    """Its table lies in the other branch then, as that of a branch of a branch does."""
+    graph = judged(SOCIAL, PEOPLE)
+    graph.branch_create("source")
+    graph.mutate(update("Person", where("name", "bob"), age=7), branch="source")
+    graph.branch_create("target")
+    graph.load([node("Company", name="new")], branch="target")
+
+    with proving("BRA-17"):
+        graph.merge("source", "target")
+        graph.mutate(insert_edge("Knows", "ann", "bob"), branch="target")
+        graph.mutate(update("Person", where("name", "bob"), age=8), branch="target")
+        graph.mutate(update("Person", where("name", "bob"), age=9), branch="source")
+
+
 @pytest.mark.requirement("BRA-18", "BRA-17")
 def test_merges_deletions_and_cleanups_leave_every_other_branch_whole(judged: Judged, engine: Engine) -> None:
     graph = judged(SOCIAL, PEOPLE)

@@ -355,6 +355,23 @@ def test_old_versions_stay_readable_through_everything_that_keeps_them(judged: J
         assert ages["ann"] == 30, "a soft drop takes nothing from the past"
 
 
+@pytest.mark.requirement("SNP-07")
+def test_old_versions_of_a_branch_stay_readable_when_it_has_caught_up_with_main(judged: Judged) -> None:
+    """Its tables are main's again, and its next write forks them anew: its own old files are not in the way."""
+    graph = judged(SOCIAL, PEOPLE)
+    graph.branch_create("draft")
+    graph.load([person("dan")], branch="draft")
+    graph.load([person("bob", age=7)], branch="draft")
+    graph.merge("draft")
+    graph.merge("main", "draft")
+    graph.mutate(insert("Company", name="new"), branch="draft")
+    graph.mutate(delete("Person", where("name", "dan")), branch="draft")
+
+    with proving("SNP-07"):
+        check_history(graph, "draft")
+        check_history(graph)
+
+
 @pytest.mark.requirement("SNP-07", "CLN-06")
 def test_old_versions_end_with_a_cleanup(judged: Judged) -> None:
     graph = judged(SOCIAL, PEOPLE)

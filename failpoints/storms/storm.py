@@ -60,12 +60,14 @@ def run_storm(
     operations: int,
     played: Played = lambda step, told: None,
     replays: int = REPLAYS_TO_SHRINK,
+    result: StormResult | None = None,
 ) -> StormResult:
     """Play so many operations from a seed, each graph for a while, until they are done or something is wrong.
 
-    What looks wrong and is the store's end is `StoreBrokeDown`.
+    What looks wrong and is the store's end is `StoreBrokeDown`. Whoever gives a `result` has in it what was found,
+    whatever ends the storm.
     """
-    result = StormResult(seed)
+    result = StormResult(seed) if result is None else result
     while result.operations < operations and result.failure is None:
         steps = min(STEPS_PER_GRAPH, operations - result.operations)
         _one_graph(bench, store, result, steps, played, replays)
@@ -90,14 +92,14 @@ def _one_graph(bench: Bench, store: Store, result: StormResult, steps: int, play
         if told.failure is None:
             raise
     finally:
+        _count(result, told)
         told.close()
-    _count(result, told)
     if told.failure is not None and not isinstance(told.failure, RequirementBroken):
         raise told.failure
     if told.failure is not None:
         ask(store)
-        failed = Failure(tuple(told.steps), told.failure.ids, told.failure.because)
-        result.failure = _shortest(bench, store, failed, replays)
+        result.failure = Failure(tuple(told.steps), told.failure.ids, told.failure.because)
+        result.failure = _shortest(bench, store, result.failure, replays)
 
 
 def _shortest(bench: Bench, store: Store, failed: Failure, replays: int) -> Failure:

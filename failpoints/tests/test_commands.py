@@ -23,6 +23,7 @@ from failpoints import named
 from failpoints.command_ends import keep_trace
 from failpoints.matrix import KILL, Spot, SpotResult
 from failpoints.pinning import check_pinned, pin
+from failpoints.reporting import read_fault_report
 
 LOST_ACK = Path(__file__).parents[2] / "fixtures" / "traces" / "lost-ack-on-publish.json"
 PAIRS_ONLY = (["--limit", "3"], ["--jobs", "2"], ["--limit", "0"])
@@ -94,9 +95,9 @@ LISTENING = "import signal; signal.signal(signal.SIGINT, signal.default_int_hand
 
 @pytest.mark.s3
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_whoever_interrupts_a_sweep_sees_what_was_found_and_leaves_no_process(name: str) -> None:
+def test_whoever_interrupts_a_sweep_sees_what_was_found_and_leaves_no_process(name: str, tmp_path: Path) -> None:
     start = "from conformance.cli import main; main()"
-    args = ["sweep", "--writer", "insert", "--double", "none", "--jobs", "2"]
+    args = ["sweep", "--writer", "insert", "--double", "none", "--jobs", "2", "--report", str(tmp_path)]
     command = [sys.executable, "-c", f"{LISTENING}; {start}", *args]
     sweep = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert sweep.stdout is not None
@@ -108,6 +109,9 @@ def test_whoever_interrupts_a_sweep_sees_what_was_found_and_leaves_no_process(na
 
     assert sweep.returncode == 130
     assert "interrupted" in rest and "a minute" in rest
+    body = read_fault_report(tmp_path / "sweep.json")
+    assert (body["exit_code"], body["ended"], body["whole"]) == (130, "interrupted", False)
+    assert body["counts"]["insert"]["cells"] >= 1
     assert is_gone(sweep.pid), "processes of the sweep are left"
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from conformance.adapters import EngineError, Unsupported
 from conformance.judge import Case, Engine, JudgedGraph, RequirementBroken, proving
 from conformance.judge.broken import running
-from conformance.judge.compare import conflicts_of, first_difference
+from conformance.judge.compare import conflicts_of, first_difference, misread
 from conformance.runner.tests.engines import Sound
 from conformance.suites.graphs import PEOPLE, SOCIAL, delete, insert, person, update, where
 
@@ -208,6 +208,25 @@ def test_the_first_difference_is_said_in_words(found: str, words: str | None) ->
     difference = first_difference(found, "a\nb\n")
 
     assert difference == words if words is None else difference is not None and words in difference
+
+
+ROW: Final = '{"type":"V","data":{"id":"a","big":9007199254740993,"d":2.7715077941825975e-163,"file":"base64:"}}\n'
+
+
+@pytest.mark.parametrize(
+    ("found", "requirement"),
+    [
+        (ROW.replace("5975e-163", "5978e-163"), "LOD-14"),
+        (ROW.replace('"base64:"', "null"), "EXP-06"),
+        (ROW.replace("5975e-163", "6975e-163"), None),
+        (ROW.replace("993", "992"), None),
+        (ROW.replace("5975e-163", "5978e-163").replace('"base64:"', "null"), None),
+        (ROW + ROW.replace('"a"', '"b"'), None),
+    ],
+    ids=["last digits", "no bytes", "other digits", "an integer", "two things", "a row more"],
+)
+def test_what_differs_in_values_of_one_kind_only_is_about_these(found: str, requirement: str | None) -> None:
+    assert misread(found, ROW) == requirement
 
 
 def test_which_of_two_rows_breaks_uniqueness_is_left_to_the_engine() -> None:

@@ -169,6 +169,20 @@ def test_a_store_that_fails_under_a_write_to_a_branch_of_a_branch_is_about_such_
     assert written["y"].when_refused("bad_request") == "LOD-08"
 
 
+def test_a_branch_that_has_merged_another_one_stands_on_it_as_well(model: Model) -> None:
+    model.branch_create("y")
+    model.mutate([{"op": "insert", "type": "Person", "data": {"name": "new"}}], branch="x")
+    before = subject_of(model, "mutate", {"statements": [], "branch": "y"})
+    model.merge("x", "y")
+
+    after = subject_of(model, "mutate", {"statements": [], "branch": "y"})
+
+    assert (before.when_refused("storage"), after.when_refused("storage")) == ("MUT-08", "BRA-17")
+    model.merge("x", "main")
+    model.branch_create("z")
+    assert subject_of(model, "mutate", {"statements": [], "branch": "z"}).when_refused("storage") == "MUT-08"
+
+
 def test_an_update_of_what_the_mutation_wrote_is_about_one_row_and_about_seeing_it(model: Model) -> None:
     again = {"op": "update", "type": "Person", "where": {"all": True}, "set": {}}
     twice = subject_of(model, "mutate", {"statements": [again, again]})

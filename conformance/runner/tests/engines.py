@@ -62,6 +62,15 @@ class ShowsNoEmptyBlobs(Sound):
         return {"data": answer["data"].replace('"base64:"', "null")} if op == "export" else answer
 
 
+class BuildsNoCities(Sound):
+    """Applies every schema but one that has cities."""
+
+    def ask(self, op: str, args: Mapping[str, Any]) -> Any:
+        if op == "schema_apply" and "node City" in args["source"]:
+            raise EngineError("internal", "internal", "there is no ground to build on", {})
+        return super().ask(op, args)
+
+
 class DodgesMerges(Sound):
     """Says that it can merge, and when it is asked, that it cannot."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from conformance.runner.known import KnownFailure
-from conformance.runner.records import Outcome, Phase, TestRecord
+from conformance.runner.records import Outcome, Phase, SuiteTest, TestRecord
 from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_TESTED, STALE, Verdict, judge
 
 
@@ -126,6 +126,37 @@ def test_a_known_failure_of_one_store_is_stale_there_and_nowhere_else() -> None:
         "test_lod_load.py::test_it", 0.1, [Phase("known_failing", "moto", ("LOD-07",), (), ("LOD-07",))]
     )
     assert judge([PASSED, broken], ["local", "moto"], on_s3).known[0]["state"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("names", "left_out", "is_stale"),
+    [
+        ("LOD-07", SuiteTest("test_x.py::test_other", "local", ("LOD-08", "LOD-07")), False),
+        ("LOD-07", SuiteTest("test_x.py::test_other", "local", ("LOD-08",)), True),
+        ("LOD-07", SuiteTest("test_x.py::test_other", "moto", ("LOD-07",)), False),
+        ("LOD-07@local", SuiteTest("test_x.py::test_other", "moto", ("LOD-07",)), True),
+        ("test_lod_load.py::*", SuiteTest("test_lod_load.py::test_other[x]", "local", ("LOD-08",)), False),
+        ("test_lod_load.py::test_it", SuiteTest("test_lod_load.py::test_other[x]", "local", ("LOD-07",)), True),
+        ("test_lod_load.py::test_it", SuiteTest("test_lod_load.py::test_it[another]", "local", ("LOD-07",)), False),
+    ],
+)
+def test_a_line_is_stale_only_if_no_test_of_it_was_left_out(names: str, left_out: SuiteTest, is_stale: bool) -> None:
+    there = [SuiteTest(PASSED.name, "local", ("LOD-07",)), left_out]
+
+    verdict = judge([PASSED], ["local", "moto"], [KnownFailure(1, names, "why")], there=there)
+
+    state = (STALE, "stale") if is_stale else (CONFORMS, "not_run")
+    assert (verdict.exit_code, verdict.known[0]["state"]) == state
+
+
+@pytest.mark.parametrize(("outcome", "state"), [("skipped", "stale"), ("unsupported", "stale"), ("fault", "not_run")])
+def test_a_test_that_had_its_turn_was_not_left_out(outcome: Outcome, state: str) -> None:
+    other = record_of(outcome, name="test_x.py::test_other")
+    there = [SuiteTest(each.name, "local", ("LOD-07",)) for each in (PASSED, other)]
+
+    verdict = judge([PASSED, other], ["local"], [KnownFailure(1, "LOD-07", "why")], there=there)
+
+    assert verdict.known[0]["state"] == state
 
 
 def test_what_a_random_sequence_has_not_met_is_not_stale() -> None:

@@ -123,6 +123,24 @@ def test_known_failures_are_run_and_a_stale_one_fails_the_run_by_name(tmp_path: 
     assert "EXP-02" in stale.stdout.splitlines()[-1]
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_true_line_is_not_stale_because_the_tests_that_fail_were_not_selected(workers: str, tmp_path: Path) -> None:
+    """One test of RPR names SCH-08 as well, and passes; what this engine breaks is looked at by those of SCH."""
+    known = tmp_path / "known.txt"
+    known.write_text("SCH-08 it builds no cities\n", encoding="utf-8")
+
+    done = touchstone(
+        "run", "--engine", f"{ENGINES}:BuildsNoCities", "--suite", "RPR", "--known-failing", str(known),
+        "--workers", workers, "--report", str(tmp_path / "report"),
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "not run known failure, line 1: SCH-08" in done.stdout
+    report = report_in(tmp_path / "report")
+    (row,) = (row for row in report["requirements"] if row["id"] == "SCH-08")
+    assert (row["outcome"], report["known_failing"]["lines"][0]["state"]) == ("passed", "not_run")
+
+
 @pytest.mark.parametrize(
     "driver", ["garbage", "dies_mid_request", "out_of_order", "prints_to_stdout", "hangs", "not_an_answer"]
 )

@@ -69,7 +69,7 @@ def test_two_engines_take_turns_on_one_graph_and_either_is_blamed_for_its_own_st
                 player.play({"do": "optimize", "handle": bad})
 
 
-def test_what_the_other_engine_takes_for_another_value_is_a_matter_of_that_value(tmp_path: Path) -> None:
+def test_the_other_engine_looks_at_every_step_and_what_it_misreads_is_about_the_value(tmp_path: Path) -> None:
     """Every step of one engine is looked at through the other one, also if the writer has more handles."""
     empty: Step = {
         "do": "load",
