@@ -162,7 +162,7 @@ def show(this: Run, console: Console) -> None:
             console.print(f"        it wrote to stderr: {escape(str(fault['stderr'])[-2000:])}", highlight=False)
     for line in verdict.known:
         if line["state"] != "failed":
-            word = "stale" if line["state"] == "stale" else "not run"
+            word = {"stale": "stale", "by_chance": "held this time:"}.get(line["state"], "not run")
             console.print(f"[bold yellow]{word}[/] known failure, line {line['line']}: {escape(line['names'])}")
     _show_not_tested(this, console)
     show_stores(verdict.requirements, console, [row["name"] for row in this.stores if row["skipped"] is not None])

@@ -25,7 +25,7 @@ def make_console() -> Console:
 
 def usage(message: str) -> typer.Exit:
     """A mistake in the request: said in words on stderr, exit code 2."""
-    Console(stderr=True).print(f"[bold red]error[/]: {escape(message)}", highlight=False)
+    Console(stderr=True).print(f"[bold red]error[/]: {escape(message)}", highlight=False, soft_wrap=True)
     return typer.Exit(USAGE)
 
 

@@ -65,8 +65,9 @@ class KeptTrace:
         """The command that repeats it on an engine, in the place that it had: the other one is as it was."""
         first = self.engine if engine == self.peer else engine
         peer = () if self.peer is None else ("--peer", self.peer)
+        store = () if self.store == "local" else ("--store", self.store)
         file = os.path.relpath(page.parent / self.path)
-        return shlex.join(["touchstone", "replay", file, "--engine", first, *peer])
+        return shlex.join(["touchstone", "replay", file, "--engine", first, *peer, *store])
 
 
 def traces_in(directory: Path, beside: Path) -> list[KeptTrace]:

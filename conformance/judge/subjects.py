@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from conformance.judge.blame import REFUSALS, operation_of
 from conformance.model import Model, Refusal
+from conformance.model.branch_names import is_well_formed, lies_inside_another
 from conformance.model.merge import Commit
 from conformance.model.records import read_records
 from conformance.model.schema import Type, schema_from_ir
@@ -68,6 +69,12 @@ class Subject:
 def subject_of(model: Model, op: str, args: Mapping[str, Any]) -> Subject:
     """What an operation stands for, in the graph as it is before it."""
     general = operation_of(op, args)
+    named = [str(args[each]) for each in ("name", "source", "target", "branch", "base") if args.get(each) is not None]
+    if not all(map(is_well_formed, named if op != "schema_apply" else ())):
+        # A name that no branch can have is one that no branch has, whatever a refused attempt has left of it.
+        return Subject(general, general, general, {"branch_not_found": "BRA-02"})
+    if op in ("branch_create", "branch_delete") and lies_inside_another(str(args.get("name"))):
+        return Subject("BRA-16", "BRA-16", "BRA-16", {})
     if op == "merge":
         return _merge(model, str(args.get("source")), str(args.get("target")), general)
     special = general

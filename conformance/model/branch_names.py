@@ -19,17 +19,31 @@ def refuse_internal(*names: str) -> None:
             raise bad_request("internal_branch", f"{name!r} is nobody's to use")
 
 
+def is_well_formed(name: str) -> bool:
+    """Whether it is made of what a name may be made of, whatever else it would do."""
+    parts = name.strip().split("/")
+    return (
+        all(re.fullmatch(r"[\w.-]+", part) for part in parts)
+        and all(each.isalnum() or each in "._-" for part in parts for each in part)
+        and not any(".." in part or part.endswith(".lock") for part in parts)
+        and len(name.strip()) <= LENGTH_MAX
+    )
+
+
+def lies_inside_another(name: str) -> bool:
+    """Whether its files would lie among those of another branch, or of all of them, as below `main`."""
+    first, *rest = name.strip().split("/")
+    return bool(rest) and (first == "main" or not STORAGE_NAMES.isdisjoint(rest))
+
+
 def branch_name(name: str, *, anywhere: bool = False) -> str:
-    """A name that a branch can have, trimmed; `anywhere`, also one that would lie in the storage of another."""
+    """A name that a branch can have, trimmed; `anywhere`, also one that an engine may refuse or make: it would lie in
+    the storage of another [BRA-16], or a part of it begins or ends with a dot."""
     trimmed = name.strip()
     refuse_internal(trimmed)
-    parts = trimmed.split("/")
-    for part in parts:
-        letters = re.fullmatch(r"[\w.-]+", part) and all(each.isalnum() or each in "._-" for each in part)
-        if not letters or ".." in part or part.startswith(".") or part.endswith((".", ".lock")):
-            raise bad_request("invalid_branch_name", f"{name!r} cannot be the name of a branch")
-    if len(trimmed) > LENGTH_MAX:
+    dotted = any(part.startswith(".") or part.endswith(".") for part in trimmed.split("/"))
+    if not is_well_formed(trimmed) or (dotted and not anywhere):
         raise bad_request("invalid_branch_name", f"{name!r} cannot be the name of a branch")
-    if STORAGE_NAMES & set(parts[1:]) and not anywhere:
+    if lies_inside_another(trimmed) and not anywhere:
         raise bad_request("branch_inside_another", f"{name!r} would lie in the storage of another branch")
     return trimmed

@@ -45,7 +45,7 @@ def page_of(report: Mapping[str, Any], *, files: tuple[str, ...] = ()) -> str:
             untested_failures=views.untested_failures(report),
             known_lines={
                 state: [line for line in (report["known_failing"] or {"lines": []})["lines"] if line["state"] == state]
-                for state in ("stale", "failed", "not_run")
+                for state in ("stale", "failed", "by_chance", "not_run")
             },
             known_tests=[test for test in report["tests"] if test["outcome"] == "known_failing"],
             set_aside=views.set_aside(report),

@@ -4,11 +4,13 @@
     LOD-07                                       append accepts a key that is already there
     BRA-01@s3                                    a branch called ünïcode cannot be read; on a directory it can
     test_mrg_merge.py::test_a_net_zero_branch*   merging a branch whose edits cancel out fails for ever
+    ~PUB-20                                      of two racing writers both may be refused
 
 The first word names a requirement, on every store or with an `@` on one of them (`s3` is every store but a local
 directory), or tests by name (with `*` for any text; the axes in brackets may be left out). The rest says why, and is
 not optional. Known failures are run like all others: one that does not fail any more is stale, and fails the run by
-name, so that the list is always true.
+name, so that the list is always true. What fails by chance has a `~` before it: it is excused like any other, and that
+it holds in a run says nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from fixtures.stores.catalog import S3, STORES
 
 _ID: Final = re.compile(r"(?P<id>[A-Z]{3,4}-\d\d)(@(?P<place>.*))?")
 _PLACES: Final = (S3, *STORES)
+_BY_CHANCE: Final = "~"
 
 
 class KnownFailingError(ValueError):
@@ -44,15 +47,24 @@ class KnownFailure:
     reason: str
 
     @property
+    def is_by_chance(self) -> bool:
+        """Whether what it names may hold as well."""
+        return self.names.startswith(_BY_CHANCE)
+
+    @property
+    def _meant(self) -> str:
+        return self.names.removeprefix(_BY_CHANCE)
+
+    @property
     def requirement(self) -> str | None:
         """The requirement that this line names; none, if it names tests."""
-        found = _ID.fullmatch(self.names)
+        found = _ID.fullmatch(self._meant)
         return None if found is None else found["id"]
 
     @property
     def place(self) -> str | None:
         """The only store, or kind of stores, on which the requirement is known to be broken."""
-        found = _ID.fullmatch(self.names)
+        found = _ID.fullmatch(self._meant)
         return None if found is None else found["place"]
 
     def is_about(self, store: str | None) -> bool:
@@ -65,7 +77,7 @@ class KnownFailure:
     def names_test(self, name: str) -> bool:
         """Whether this line names a test; brackets, the axes, may be left out of the line."""
         bare = name.partition("[")[0]
-        return fnmatchcase(bare, self.names) or _literally(name, self.names)
+        return fnmatchcase(bare, self._meant) or _literally(name, self._meant)
 
     def excuses(self, name: str, broke: Iterable[str], store: str | None = None) -> bool:
         """Whether a failing test is accounted for by this line."""
@@ -117,9 +129,10 @@ def read_known_failing(path: Path) -> tuple[KnownFailure, ...]:
             problems.append(f"line {number}: '{names}' would excuse whole suites: name the file of the tests")
         elif failure.requirement is None and "::" not in names:
             problems.append(f"line {number}: '{names}' is neither a requirement id nor a test, as in test_x.py::test_y")
-        if names in found:
-            problems.append(f"line {number}: '{names}' stands in line {found[names].line} already")
-        found.setdefault(names, failure)
+        meant = names.removeprefix(_BY_CHANCE)
+        if meant in found:
+            problems.append(f"line {number}: '{names}' stands in line {found[meant].line} already")
+        found.setdefault(meant, failure)
     if problems:
         raise KnownFailingError(path, problems)
     return tuple(found.values())

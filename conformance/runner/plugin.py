@@ -514,7 +514,8 @@ def _phase(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestRe
         return Phase("unsupported", reason=str(error), **known)
     own = error.ids if isinstance(error, RequirementBroken) else ()
     broke = tuple(sorted({*own, *case.broke})) or case.blamed()
-    return Phase("failed", broke=broke, because=_because(error), detail=detail, trace=_trace(item, broke), **known)
+    because = _because(error)
+    return Phase("failed", broke=broke, because=because, detail=detail, trace=_trace(item, broke, because), **known)
 
 
 def _blamed_on_the_store(item: pytest.Item, call: pytest.CallInfo[None], phase: Phase) -> Phase:
@@ -560,9 +561,9 @@ def _because(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _trace(item: pytest.Item, broke: tuple[str, ...]) -> dict[str, Any]:
+def _trace(item: pytest.Item, broke: tuple[str, ...], because: str) -> dict[str, Any]:
     case = item.stash[CASE]
-    sequence = {} if case.sequence is None else case.sequence
+    sequence = {"because": because} if case.sequence is None else case.sequence
     return {"test": case.name, "broke": list(broke), "operations": case.operations[-200:], **sequence}
 
 

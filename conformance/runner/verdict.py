@@ -194,7 +194,8 @@ def _known_row(
         if record.outcome in ("passed", "failed", "known_failing")
         and not (failure.requirement is not None and record.name.startswith(_RANDOM))
     ]
-    state = "failed" if failing else "stale" if ran and is_whole else "not_run"
+    held = "by_chance" if failure.is_by_chance else "stale"
+    state = "failed" if failing else held if ran and is_whole else "not_run"
     return {"line": failure.line, "names": failure.names, "reason": failure.reason, "state": state}
 
 

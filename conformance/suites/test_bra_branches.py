@@ -122,6 +122,22 @@ def test_a_bad_name_is_refused_and_leaves_nothing(judged: Judged, forge: ForgeOf
 
 
 @pytest.mark.requirement("BRA-02")
+@pytest.mark.parametrize("name", ["a b", "a..b", "a+b", "a//b"])
+def test_what_was_refused_as_a_name_names_no_branch_afterwards(judged: Judged, name: str) -> None:
+    """A refusal that leaves files may leave a branch that nobody lists, and that can be merged all the same."""
+    graph = judged(SMALL)
+    handle = graph.handle
+
+    with proving("BRA-02"):
+        refused(DEFINITE, lambda: handle.branch_create(name), f"the branch name {name!r}")
+        refused(DEFINITE, lambda: handle.merge("main", name), "a merge into what was refused")
+        refused(DEFINITE, lambda: handle.merge(name, "main"), "a merge of what was refused")
+        refused(DEFINITE, lambda: handle.export(name), "an export of what was refused")
+        refused(DEFINITE, lambda: handle.branch_create("b", name), "a branch of what was refused")
+        assert handle.branch_list() == ["main"]
+
+
+@pytest.mark.requirement("BRA-02")
 @pytest.mark.parametrize("name", ["main", " main ", "taken", " taken", "taken\n"])
 def test_a_name_that_is_taken_is_refused_and_leaves_nothing(judged: Judged, forge: ForgeOf, name: str) -> None:
     graph = judged(SMALL)

@@ -280,6 +280,25 @@ def test_a_name_inside_another_one_is_refused_or_does_no_harm(
         handle.mutate(insert("Item", name="z"), branch="z")
 
 
+@pytest.mark.requirement("BRA-16")
+def test_a_name_below_main_is_refused_or_does_no_harm(judged: Judged, forge: ForgeOf) -> None:
+    """The files of main lie at the root of a table: who removes what is below `main` may remove the table."""
+    graph = judged(TWO, ROWS)
+    handle, listing = graph.handle, forge(graph.uri).listing()
+
+    with proving("BRA-16"):
+        try:
+            handle.branch_create("main/x")
+        except EngineError as error:
+            assert error.kind in DEFINITE, f"main/x must be refused or created, and gave {error}"
+            assert forge(graph.uri).listing() == listing, "the refused name has left files"
+            return
+        handle.mutate(insert("Item", name="x"), branch="main/x")
+        handle.branch_delete("main/x")
+        assert rows_of(graph.engine.open(graph.uri)) == rows_of(handle)
+        handle.mutate(insert("Item", name="z"))
+
+
 @pytest.mark.requirement("BRA-12", "BRA-18")
 def test_a_branch_whose_tables_another_one_reads_cannot_be_deleted(judged: Judged, forge: ForgeOf) -> None:
     """Another engine may leave a branch that reads a sibling's storage: here the forge does."""

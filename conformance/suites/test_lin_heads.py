@@ -266,6 +266,35 @@ def test_a_merge_starts_from_the_lowest_common_ancestor_not_from_the_largest_ver
 
 
 @pytest.mark.requirement("LIN-13")
+def test_what_a_branch_of_a_branch_has_brought_along_is_merged_already(judged: Judged) -> None:
+    """Main has taken all of `early` with the branch that was made from it, or that has merged it."""
+    graph = judged(SOCIAL, [person("ann", age=1)])
+    graph.branch_create("early")
+    graph.mutate(update("Person", where("name", "ann"), age=2), branch="early")
+    graph.branch_create("late", "early")
+    graph.mutate(update("Person", where("name", "ann"), age=3), branch="late")
+    graph.merge("late")
+
+    with proving("LIN-13"):
+        assert graph.merge("early")["outcome"] == "already_up_to_date"
+        ann = graph.handle.row("node:Person", "ann")
+        assert ann is not None and ann["age"] == 3
+
+
+@pytest.mark.requirement("LIN-13")
+def test_a_branch_that_came_by_way_of_another_one_is_merged_already(judged: Judged) -> None:
+    graph = judged(SOCIAL, [person("ann")])
+    for name in ("one", "other"):
+        graph.branch_create(name)
+    graph.load([person("bob")], "append", branch="one")
+    graph.merge("one", "other")
+    graph.merge("other")
+
+    with proving("LIN-13"):
+        assert graph.merge("one")["outcome"] == "already_up_to_date"
+
+
+@pytest.mark.requirement("LIN-13")
 @pytest.mark.parametrize("ahead", ["main", "draft"])
 def test_among_several_lowest_ancestors_the_larger_version_counts(judged: Judged, ahead: str) -> None:
     """Two merges cross each other, so that the branches have two lowest ancestors, neither above the other."""

@@ -138,7 +138,7 @@ def test_a_trace_is_linked_from_the_page_and_can_be_replayed_by_its_command(fold
     files = [str(folder / "traces" / name) for name in ("a b (1).json", TRACE.name)]
     for replay, file in zip(map(shlex.split, replays), files, strict=True):
         assert Path(replay[2]).resolve() == Path(file).resolve()
-        assert replay[3:] == ["--engine", SPEC]
+        assert replay[3:] == ["--engine", SPEC, "--store", "moto"], "where it was found"
 
 
 @pytest.mark.parametrize(

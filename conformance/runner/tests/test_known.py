@@ -35,6 +35,8 @@ def test_a_line_is_a_name_and_a_reason(tmp_path: Path) -> None:
         ("nonsense why", "line 1: 'nonsense' is neither a requirement id nor a test"),
         ("*::* why", "line 1: '*::*' would excuse whole suites"),
         ("LOD-07 why\nLOD-07 again", "line 2: 'LOD-07' stands in line 1 already"),
+        ("LOD-07 why\n~LOD-07 again", "line 2: '~LOD-07' stands in line 1 already"),
+        ("~LOD-99 why", "line 1: there is no requirement 'LOD-99'"),
     ],
 )
 def test_a_line_that_nobody_can_check_is_refused(tmp_path: Path, line: str, what: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conformance.runner.known import KnownFailure
+from conformance.runner.known import KnownFailure, excuse
 from conformance.runner.records import Outcome, Phase, SuiteTest, TestRecord
 from conformance.runner.verdict import CONFORMS, COULD_NOT_RUN, FAILS, NOTHING_TESTED, STALE, Verdict, judge
 
@@ -157,6 +157,19 @@ def test_a_test_that_had_its_turn_was_not_left_out(outcome: Outcome, state: str)
     verdict = judge([PASSED, other], ["local"], [KnownFailure(1, "LOD-07", "why")], there=there)
 
     assert verdict.known[0]["state"] == state
+
+
+@pytest.mark.parametrize("names", ["~LOD-07", "~LOD-07@local", "~test_lod_load.py::test_it*"])
+def test_what_fails_by_chance_excuses_and_is_never_stale(names: str) -> None:
+    by_chance = KnownFailure(1, names, "why")
+    phase = Phase("known_failing", "local", ("LOD-07",), (), ("LOD-07",))
+    failed = TestRecord("test_lod_load.py::test_it", 0.1, [phase])
+
+    held, met = (judge([record], ["local"], [by_chance]) for record in (PASSED, failed))
+
+    assert excuse([by_chance], "test_lod_load.py::test_it", ["LOD-07"], "local") == "why"
+    assert (held.exit_code, held.known[0]["state"]) == (CONFORMS, "by_chance")
+    assert met.known[0]["state"] == "failed"
 
 
 def test_what_a_random_sequence_has_not_met_is_not_stale() -> None:

@@ -51,6 +51,7 @@ def test_a_broken_engine_fails_with_a_trace_that_fails_on_it_and_holds_on_the_re
     assert "because" in done.stdout and "fails" in done.stdout
     failed = next(test for test in report["tests"] if test["outcome"] == "failed" and test["broke"])
     trace = tmp_path / failed["trace"]
+    assert json.loads(trace.read_text(encoding="utf-8"))["because"] == failed["because"]
     again = touchstone("replay", str(trace), "--engine", f"{ENGINES}:Miscounts")
     assert again.returncode == 1 and "because" in again.stdout, again.stdout + again.stderr
     sound = touchstone("replay", str(trace), "--engine", f"{ENGINES}:Sound")
