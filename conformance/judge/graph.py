@@ -224,17 +224,27 @@ class JudgedGraph:
                 raise RequirementBroken((blame.OPERATIONS["branch_list"],), because)
         for branch in sorted(self.model.branch_list(), key=lambda name: name != written):
             ids = (requirement,) if written in (None, branch) else ("BRA-08",)
-            try:
-                found_rows = exported if exported and branch == written else self.handle.export(branch)
-            except EngineError as error:
-                because = f"after {what} the branch '{branch}' cannot be exported: {error}"
-                raise RequirementBroken((requirement, "BRA-18"), because) from error
+            found_rows = exported if exported and branch == written else self._export(branch, what, requirement)
             meant_rows = self.model.export(branch)
             difference = first_difference(found_rows, meant_rows)
             if difference is not None:
                 value = misread(found_rows, meant_rows)
                 ids = ids if value is None else (value,)
                 raise RequirementBroken(ids, f"after {what} the branch '{branch}' is not what it means: {difference}")
+
+    def _export(self, branch: str, what: str, requirement: str) -> str:
+        try:
+            return self.handle.export(branch)
+        except EngineError as error:
+            because = f"after {what} the branch '{branch}' cannot be exported: {error}"
+            lost = ("LAY-16",) if self._has_references(branch) else (requirement, "BRA-18")
+            raise RequirementBroken(lost, because) from error
+
+    def _has_references(self, branch: str) -> bool:
+        """Whether a blob of a branch is a URI, which an export has to show as it is and not to follow."""
+        state, types = self.model.state(branch), self.model.schema.types
+        blobs = [(key, prop.name) for key in state for prop in types[key].properties if prop.scalar == "Blob"]
+        return any(isinstance(row[name], str) for key, name in blobs for row in state[key].values())
 
     def audit(self, *, data: bool = True, but: str | None = None) -> None:
         """Let the auditor read what is on disk; its errors, `but` those of one code, break what they name."""
@@ -316,7 +326,7 @@ class JudgedGraph:
         if actor is not None and commit.get("actor_id") != actor:
             raise RequirementBroken(("LIN-14",), f"the commit of {actor!r} names the actor {commit.get('actor_id')!r}")
         self._identify(made, commit)
-        exported = self.handle.export(branch)
+        exported = self._export(branch, op, subject.otherwise)
         self.model.learn_ids(branch, exported)
         return exported
 

@@ -120,7 +120,7 @@ GAUGED: Final[dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]]] = {
     "single": ((None, 0.1, -0.0, 0.0, 16777217, 3.4028235e38), (1e39, "1")),
     "marks": ((None, [], [1, 2], [12], [2, 1], [-(2**31), 2**31 - 1]), ([2**31], ["1"], 1)),
     "spot": ((None, [0, 0], [-0.0, 0.0], [0.1, 3.4028235e38]), ([1], [1, 2, 3], [1, "x"], [1, 1e39])),
-    "file": ((None, "base64:AAEC", "base64:AAED", "base64:", "s3://pictures/a"), ("base64:???", "", 7)),
+    "file": ((None, "base64:AAEC", "base64:AAED", "base64:", "memory://pictures/a"), ("base64:???", "", 7)),
 }
 
 

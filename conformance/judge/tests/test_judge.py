@@ -229,6 +229,24 @@ def test_what_differs_in_values_of_one_kind_only_is_about_these(found: str, requ
     assert misread(found, ROW) == requirement
 
 
+def test_an_export_that_follows_a_reference_and_fails_is_about_references(tmp_path: Path) -> None:
+    def follows(ask: Any, op: str, args: dict[str, Any]) -> Any:
+        answer = ask(op, args)
+        if op == "export" and "memory://" in answer["data"]:
+            raise EngineError("storage", "no", "nobody answers there", {}, None)
+        return answer
+
+    Bent.bend = None
+    engine = Engine.connect(f"python:{__name__}:Bent", env={})
+    graph = JudgedGraph.init(engine, str(tmp_path / "graph"), {}, "node V {\n  k: String @key\n  v: Blob?\n}\n")
+    Bent.bend = staticmethod(follows)
+
+    graph.load([{"type": "V", "data": {"k": "a", "v": "base64:AA=="}}])
+    with pytest.raises(RequirementBroken, match="after load the branch 'main' cannot be exported") as broken:
+        graph.load([{"type": "V", "data": {"k": "b", "v": "memory://pictures/b"}}])
+    assert broken.value.ids == ("LAY-16",)
+
+
 def test_which_of_two_rows_breaks_uniqueness_is_left_to_the_engine() -> None:
     one = {"conflicts": [{"table_key": "node:Person", "row_id": "a", "kind": "UniqueViolation"}]}
     other = {"conflicts": [{"table_key": "node:Person", "row_id": "b", "kind": "UniqueViolation"}]}
