@@ -24,6 +24,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from conformance.consoles import usage
 from conformance.registry import requirements
 from conformance.report.checking import ReportRefused, check_report
+from conformance.report.page import page_of as report_page_of
 from conformance.report.words import OUTCOMES, engine_title, words_of
 from conformance.runner.known import KnownFailure
 from conformance.runner.verdict import CONFORMS, FAILS, INTERRUPTED, STALE, VERDICTS
@@ -91,6 +92,7 @@ def page_of(
     commands: Sequence[str],
     cost: SideBySide | None = None,
     picture: str = "",
+    whole: str = "",
     notes: Sequence[str] = (),
     faults: Sequence[Mapping[str, Any]] = (),
 ) -> str:
@@ -119,6 +121,7 @@ def page_of(
         ],
         cost=cost,
         picture=picture,
+        whole=whole,
         notes=[each if each.endswith((".", "!", "?")) else f"{each}." for each in map(_one_line, notes) if each],
         faults=[_fault_row(each, known) for each in faults],
         commands=commands,
@@ -295,6 +298,11 @@ def _read_report(folder: Path) -> dict[str, Any]:
     return body
 
 
+def _without_files(report: Mapping[str, Any]) -> dict[str, Any]:
+    """The report as it is without its folder: beside the page there are no traces of each test, nor tracebacks."""
+    return {**report, "tests": [{**test, "trace": None, "detail": None} for test in report["tests"]]}
+
+
 def _check_fault(path: Path, fault: Mapping[str, Any], report: Mapping[str, Any]) -> None:
     peer = fault.get("peer")
     _check_engine(path, (fault["engine"], *(() if peer is None else (peer,))), report)
@@ -344,7 +352,7 @@ def main(
     ] = None,
 ) -> None:
     """Write the page of a verdict from a report, traces, and what sweeps, races and measurements of cost have left."""
-    notes, files, picture = note or [], faults or [], into.with_suffix(".svg")
+    notes, files, picture, whole = note or [], faults or [], into.with_suffix(".svg"), into.with_suffix(".html")
     try:
         body = _read_report(report)
         kept = traces_in(traces, into)
@@ -359,9 +367,19 @@ def main(
             *(each["command"] for each in reports),
             *(each.replay(body["engine"]["spec"], into) for each in kept),
         ]
-        page = page_of(body, kept, commands=commands, cost=costs, picture=picture.name, notes=notes, faults=reports)
+        page = page_of(
+            body,
+            kept,
+            commands=commands,
+            cost=costs,
+            picture=picture.name,
+            whole=whole.name,
+            notes=notes,
+            faults=reports,
+        )
         into.parent.mkdir(parents=True, exist_ok=True)
         into.write_text(page, encoding="utf-8", errors="replace")
+        whole.write_text(report_page_of(_without_files(body)), encoding="utf-8", errors="replace")
         if costs is not None:
             picture.write_text(costs.picture, encoding="utf-8")
     except (OSError, ValueError, ReportRefused, FaultReportRefused, TraceError) as error:

@@ -154,7 +154,7 @@ def test_of_two_engines_the_other_one_is_named_where_it_was(engine: str, peer: s
 def test_the_verdict_of_the_report_stands_under_its_counts(folder: Path) -> None:
     _, page, _ = written(folder)
 
-    assert f"\n\n**Fails**: {sample.failing()['because']}\n" in page.partition("## What breaks")[0]
+    assert f"\n\n**Fails**: {sample.failing()['because']} [" in page.partition("## What breaks")[0]
 
 
 @pytest.mark.parametrize("by", ["id", "test", "file", "nobody"])
@@ -282,6 +282,14 @@ def test_a_race_beside_another_engine_is_about_both(folder: Path) -> None:
     code, _, said = written(folder, "--faults", str(fault_report(folder, engine="reference", peer=SPEC)))
 
     assert code == 0, said
+
+
+def test_the_whole_report_stands_beside_the_page_and_links_nothing_that_does_not(folder: Path) -> None:
+    _, page, _ = written(folder)
+
+    whole = (folder / "docs" / "page.html").read_text(encoding="utf-8")
+    assert "[Every requirement and every test](page.html)" in page
+    assert "PUB-08" in whole and "traces/" not in whole
 
 
 def test_with_two_measurements_the_costs_stand_side_by_side(folder: Path) -> None:
