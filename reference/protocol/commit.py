@@ -169,10 +169,7 @@ def _commit_armed(store: GraphStore, intent: Intent, sidecar: Sidecar) -> GraphC
                     raise
                 armed = store.sidecars.renew(armed)
     except OmniError as error:
-        # Published after all, by a recovery: it has also done what comes after the publish.
-        commit = _settle_failure(store, intent, armed, progress, error)
-        store.sidecars.disarm(armed.operation_id)
-        return commit
+        return _settle_failure(store, intent, armed, progress, error)
     except BaseException:
         if not progress.moved:
             _withdraw(store, intent, armed)
@@ -184,7 +181,7 @@ def _commit_armed(store: GraphStore, intent: Intent, sidecar: Sidecar) -> GraphC
 
 
 def _withdraw(store: GraphStore, intent: Intent, armed: Sidecar) -> None:
-    """Nothing has moved: leave as if this writer had never come."""
+    """Leave nothing behind: nothing has moved, or another process has published it all."""
     if intent.withdrawn is not None:
         intent.withdrawn()
     store.sidecars.disarm(armed.operation_id)
@@ -347,6 +344,9 @@ def _settle_failure(
             undo(store, sidecar)
             # A recovery may have rolled it forward before the sidecar said that nobody should.
             commit = _published_by_recovery(store, intent, sidecar, progress.landed)
+        if commit is not None:
+            # It has also done what comes after the publish, but for a lock: not every engine's recovery releases one.
+            _withdraw(store, intent, sidecar)
     except OmniError as failure:
         raise pending from failure
     if not lost:

@@ -21,6 +21,7 @@ from reference.format.names import SCHEMA_FILES, SCHEMA_IR_FILE, SCHEMA_SOURCE_F
 from reference.format.schema_files import schema_file_texts
 from reference.graph import Graph
 from reference.operations.tests.test_schema_apply import BEFORE, graph_with_rows, line
+from reference.protocol import recovery
 from reference.protocol.recovery import recover
 from reference.protocol.schema_files import SchemaFiles
 from reference.protocol.schema_lock import take_schema_lock
@@ -395,3 +396,25 @@ def test_a_suspended_promotion_does_not_put_its_schema_over_a_later_one(tmp_path
         patch.setattr(suspended, "_staged_texts", overtaken)
         suspended.promote_staging()
     assert graph.store.schema.reload().source == later
+
+
+@pytest.mark.requirement("SCH-17", "PUB-22")
+def test_who_is_rolled_forward_releases_the_lock_that_the_recovery_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recovery of another engine may publish the new schema and leave the lock. Its holder lives."""
+    graph = graph_with_rows(tmp_path)
+    source = graph.store.objects.read("_schema.pg") + "\nnode Later { name: String @key }\n"
+
+    def overtake() -> None:
+        other = Graph.open(str(tmp_path / "graph"), read_only=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(recovery, "release_schema_lock", lambda *_: None)
+            for operation_id in other.store.sidecars.operation_ids():
+                recovery.recover(other.store, operation_id, full=True)
+
+    with registry.armed("schema_apply.after_staging_write", overtake, times=1):
+        assert graph.schema_apply(source).applied
+    assert not graph.store.manifests.schema_lock_is_held()
+    assert graph.store.sidecars.operation_ids() == []
+    assert check_whole(tmp_path / "graph", [source]) == source
