@@ -70,6 +70,7 @@ PeerOption = Annotated[
 ]
 StoreOption = Annotated[list[str] | None, typer.Option("--store", help=f"One of {', '.join(STORES)}; may be repeated.")]
 SHOWN_FAILURES = 20
+SHOWN_NOT_RUN = 5
 OPERATIONS_MAX = 1_000_000
 # Groups that have a word of their own.
 SUITE_WORDS = {"SEQUENCES": "SEQ"}
@@ -160,9 +161,12 @@ def show(this: Run, console: Console) -> None:
         console.print(f"[bold red]{whose}[/] {escape(str(fault['message']))}", highlight=False)
         if fault["stderr"]:
             console.print(f"        it wrote to stderr: {escape(str(fault['stderr'])[-2000:])}", highlight=False)
-    for line in verdict.known:
-        if line["state"] != "failed":
-            word = {"stale": "stale", "by_chance": "held this time:"}.get(line["state"], "not run")
+    for state, word in (("stale", "stale"), ("by_chance", "held this time:"), ("not_run", "not run")):
+        lines = [line for line in verdict.known if line["state"] == state]
+        if state == "not_run" and len(lines) > SHOWN_NOT_RUN:
+            console.print(f"[bold yellow]not run[/] {len(lines)} known failures, whose tests did not all run")
+            continue
+        for line in lines:
             console.print(f"[bold yellow]{word}[/] known failure, line {line['line']}: {escape(line['names'])}")
     _show_not_tested(this, console)
     show_stores(verdict.requirements, console, [row["name"] for row in this.stores if row["skipped"] is not None])
@@ -261,7 +265,7 @@ def replay_command(
     peer: PeerOption = None,
     store: Annotated[
         str | None,
-        typer.Option(help=f"One of {', '.join(STORES)}; by default local, or for a fault where it was found."),
+        typer.Option(help=f"One of {', '.join(STORES)}; by default local for a sequence, and else where it was found."),
     ] = None,
     timeout: Annotated[
         float, typer.Option(min=0.1, max=86_400, help="Seconds that one answer of the engine may take.")

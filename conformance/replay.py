@@ -32,10 +32,10 @@ def replay(
 ) -> int:
     """Run a trace; the exit code is that of a run: 0 it holds here, 1 it breaks a requirement, 3, 4.
 
-    A fault is made between an engine and an S3 store, by default the one that it was found on.
+    A sequence is replayed on a local directory by default, anything else where it was found: that may be about the
+    store, and a fault is made between an engine and an S3 store.
     """
-    is_fault = trace["kind"] not in ("sequence", "example") or trace["test"].startswith("test_faults_")
-    store = store or (trace["store"] if is_fault else "local")
+    store = store or ("local" if trace["kind"] == "sequence" else trace["store"])
     kind_of(store)
     broke = f", which broke {', '.join(trace['broke'])}" if trace["broke"] else ""
     console.print(f"a trace of '{escape(trace['test'])}' on {escape(trace['engine'])}{broke}", highlight=False)
@@ -103,6 +103,9 @@ def _replay_fault(
 
 
 def _play(player: Player, trace: Mapping[str, Any], console: Console) -> int:
+    if not trace["steps"]:
+        console.print("[bold cyan]nothing was done[/]: this trace has no steps", highlight=False)
+        return NOTHING_TESTED
     for number, step in enumerate(trace["steps"], 1):
         console.print(f"{number:>3}. {escape(line_of(step))}", highlight=False, soft_wrap=True)
         player.play(step)

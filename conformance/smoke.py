@@ -62,7 +62,7 @@ RECORDS: Final = """{"type": "Person", "data": {"name": "ann"}}
 
 ADVICE: Final[Mapping[FaultReason, str]] = {
     "not_started": "Run the command in a shell first. After `cmd:` comes a command line, and no shell reads it.",
-    "exited_before_first_answer": "A driver stays and reads stdin, line by line, until stdin ends. Look at its stderr.",
+    "exited_before_first_answer": "Mend what its stderr says. A driver stays, and reads stdin until it ends.",
     "exited_mid_request": "Catch whatever an operation raises and answer with an error of kind internal.",
     "exited_between_requests": "A driver stays and reads stdin, line by line, until stdin ends. Look at its stderr.",
     "closed_stdout": "Keep stdout open; a driver ends when its stdin does.",

@@ -21,6 +21,8 @@ from jsonschema import Draft202012Validator, TypeChecker, ValidationError, valid
 from referencing import Registry, Resource
 
 from conformance import protocol
+from conformance.model.errors import Refusal
+from conformance.model.schema_text import compile_schema
 from conformance.runner.redaction import value_without_secrets
 
 TRACE_FORMAT: Final = 1
@@ -111,6 +113,10 @@ def read_trace(path: Path) -> dict[str, Any]:
     if body is None or _depth(body) > _DEPTH_MAX:
         raise TraceError(f"{path}: is no trace: it is nested deeper than {_DEPTH_MAX} levels")
     check_trace(body, str(path))
+    try:
+        compile_schema(body.get("schema", ""))
+    except Refusal as refusal:
+        raise TraceError(f"{path}: trace.schema: {refusal.message}") from None
     if body["kind"] not in ("sequence", "example"):
         # Imported late: faults are made of traces, and who reads a sequence needs none of their machinery.
         from failpoints.replays import check_fault

@@ -14,7 +14,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -93,6 +93,7 @@ def page_of(
     cost: SideBySide | None = None,
     picture: str = "",
     whole: str = "",
+    lead: Sequence[str] = (),
     notes: Sequence[str] = (),
     faults: Sequence[Mapping[str, Any]] = (),
 ) -> str:
@@ -101,18 +102,26 @@ def page_of(
     parts: dict[str, list[Mapping[str, Any]]] = {}
     for row in report["requirements"]:
         parts.setdefault(_part(row["outcome"], row["id"] in found), []).append(row)
-    known = _known(report)
+    known, counts, told = _known(report), report["summary"]["requirements"], set[str]()
+    broken = [_broken_row(row, report, traces, known) for row in _by_id(parts.get("broken", []))]
+    all_the_same = [
+        (heading, [_found_row(row, traces, faults, known) for row in _by_id(parts.get(heading, []))])
+        for heading in (_PASSED_AND_BROKEN, _UNASKED_AND_BROKEN)
+    ]
+    for row in (*broken, *(row for _, rows in all_the_same for row in rows)):
+        row["traces"] = [_told_once(trace, told) for trace in row["traces"]]
     return _template().render(
         report=report,
         title=engine_title(report),
         verdict=words_of(report["verdict"], report["summary"]).headline,
         stores=", ".join(store["name"] for store in report["stores"]),
-        counts=[(name.replace("_", " "), number) for name, number in report["summary"]["requirements"].items()],
-        broken=[_broken_row(row, report, traces, known) for row in _by_id(parts.get("broken", []))],
-        all_the_same=[
-            (heading, [_found_row(row, traces, faults, known) for row in _by_id(parts.get(heading, []))])
-            for heading in (_PASSED_AND_BROKEN, _UNASKED_AND_BROKEN)
-        ],
+        because=_ended(report["because"]),
+        lead=[_ended(_one_line(each)) for each in lead],
+        counts=[(name.replace("_", " "), number) for name, number in counts.items()],
+        number_broken=len(broken) + sum(len(rows) for _, rows in all_the_same),
+        number_tried=len(broken) + sum(len(rows) for _, rows in all_the_same) + len(parts.get("passed", [])),
+        broken=broken,
+        all_the_same=all_the_same,
         held=_by_group(parts.get("passed", [])),
         silent=[
             (OUTCOMES[outcome].word, ", ".join(row["id"] for row in parts[outcome]))
@@ -122,10 +131,21 @@ def page_of(
         cost=cost,
         picture=picture,
         whole=whole,
-        notes=[each if each.endswith((".", "!", "?")) else f"{each}." for each in map(_one_line, notes) if each],
+        notes=[_ended(each) for each in map(_one_line, notes) if each],
         faults=[_fault_row(each, known) for each in faults],
         commands=commands,
     )
+
+
+def _told_once(trace: KeptTrace, told: set[str]) -> KeptTrace:
+    """A trace with its words where it stands first, and by its name alone where it stands again."""
+    is_first = trace.name not in told
+    told.add(trace.name)
+    return trace if is_first else replace(trace, because="")
+
+
+def _ended(sentence: str) -> str:
+    return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
 
 
 def _template() -> Template:
@@ -341,12 +361,13 @@ def _costs(
 def main(
     report: Annotated[Path, typer.Argument(help="The folder of a report.")],
     traces: Annotated[Path, typer.Option(help="A folder of traces.")],
-    into: Annotated[Path, typer.Option(help="The page.")],
+    into: Annotated[Path, typer.Option(help="The page; the whole report goes beside it, as .html.")],
     cost: Annotated[Path | None, typer.Option(help="The cost.json of the engine.")] = None,
     reference: Annotated[Path | None, typer.Option(help="The cost.json of the reference, for the same store.")] = None,
     note: Annotated[
         list[str] | None, typer.Option(help="What a reader has to know of the costs, in a sentence; may be repeated.")
     ] = None,
+    lead: Annotated[list[str] | None, typer.Option(help="A sentence for the top of the page; may be repeated.")] = None,
     faults: Annotated[
         list[Path] | None, typer.Option(help="A sweep.json, race.json, history.json or storm.json.")
     ] = None,
@@ -358,6 +379,7 @@ def main(
         kept = traces_in(traces, into)
         for trace in kept:
             _check_ids(trace.name, trace.ids, body)
+            _check_engine(traces / trace.name, [trace.engine, *([trace.peer] if trace.peer else [])], body)
         reports = [read_fault_report(path) for path in files]
         for path, fault in zip(files, reports, strict=True):
             _check_fault(path, fault, body)
@@ -374,6 +396,7 @@ def main(
             cost=costs,
             picture=picture.name,
             whole=whole.name,
+            lead=lead or [],
             notes=notes,
             faults=reports,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     """A report that fails, and one trace, which breaks what the suites did not ask."""
     reported(tmp_path, sample.failing())
     (tmp_path / "traces").mkdir()
-    shutil.copy(TRACE, tmp_path / "traces")
+    traced(tmp_path)
     return tmp_path
 
 
@@ -40,7 +41,7 @@ def reported(folder: Path, body: sample.Record) -> None:
 def traced(folder: Path, name: str = TRACE.name, **more: object) -> None:
     """One more trace, or another one in place of the first."""
     body = json.loads(TRACE.read_text(encoding="utf-8"))
-    (folder / "traces" / name).write_text(json.dumps({**body, **more}), encoding="utf-8")
+    (folder / "traces" / name).write_text(json.dumps({**body, "engine": SPEC, **more}), encoding="utf-8")
 
 
 def fault_report(folder: Path, **more: object) -> Path:
@@ -154,7 +155,27 @@ def test_of_two_engines_the_other_one_is_named_where_it_was(engine: str, peer: s
 def test_the_verdict_of_the_report_stands_under_its_counts(folder: Path) -> None:
     _, page, _ = written(folder)
 
-    assert f"\n\n**Fails**: {sample.failing()['because']} [" in page.partition("## What breaks")[0]
+    top = page.partition("## What breaks")[0]
+    assert f"**Fails**: {sample.failing()['because']} [" in top
+    broken = len(re.findall(r"^\*\*[A-Z]{3,4}-\d\d\*\*", page, re.MULTILINE))
+    assert re.search(rf"^{broken} of the \d+ requirements that were tried are broken", top, re.MULTILINE)
+
+
+def test_a_lead_stands_at_the_top_and_a_trace_is_told_once(folder: Path) -> None:
+    traced(folder, broke=["PUB-08", "REC-04"], because="it was lost")
+
+    _, page, _ = written(folder, "--lead", "Rows are lost", "--lead", "A graph is locked.")
+
+    assert "- Rows are lost.\n- A graph is locked.\n" in page.partition("| requirements |")[0]
+    assert page.count("[lost-ack-on-publish]") == 2 and page.count("it was lost") == 1
+
+
+def test_a_trace_of_another_engine_is_refused(folder: Path) -> None:
+    traced(folder, engine="mutant:another")
+
+    code, page, said = written(folder)
+
+    assert (code, page) == (2, "") and "is about 'mutant:another'" in said
 
 
 @pytest.mark.parametrize("by", ["id", "test", "file", "nobody"])
