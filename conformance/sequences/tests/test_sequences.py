@@ -263,6 +263,14 @@ def test_a_trace_is_written_and_read_again(tmp_path: Path) -> None:
     assert (trace["kind"], trace["seed"], trace["store"], trace["steps"]) == ("sequence", 7, "moto", [OPTIMIZE])
 
 
+def test_a_trace_whose_schema_is_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    write_trace(path, {**FOUND, "schema": "nonsense", "steps": [OPTIMIZE]}, engine="x", store="local", seed=7)
+
+    with pytest.raises(TraceError, match=r"trace\.schema: is no schema: line 1, column 1"):
+        read_trace(path)
+
+
 def test_what_a_trace_says_of_the_engine_is_what_the_caller_has_cleared_of_secrets() -> None:
     found = {**FOUND, "engine": "cmd:env TOKEN=hunter2 ./x"}
 
