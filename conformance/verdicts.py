@@ -4,7 +4,8 @@
 
 It says nothing that is not in the report, in the traces, in the reports of faults or in the requirements. What the
 suites have passed, and a trace or a fault breaks, is not said to hold. Files of different engines are refused, and so
-is a report that never got to judge. Words that are not ours are text in it, never markup.
+is a report that never got to judge. Words that are not ours are text in it, never markup; of paths in them, the names
+of temporary folders are left out.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from conformance.consoles import usage
 from conformance.registry import requirements
 from conformance.report.checking import ReportRefused, check_report
 from conformance.report.page import page_of as report_page_of
+from conformance.report.scratch import without_scratch
 from conformance.report.words import OUTCOMES, engine_title, words_of
 from conformance.runner.known import KnownFailure
 from conformance.runner.verdict import CONFORMS, FAILS, INTERRUPTED, STALE, VERDICTS
@@ -375,12 +377,12 @@ def main(
     """Write the page of a verdict from a report, traces, and what sweeps, races and measurements of cost have left."""
     notes, files, picture, whole = note or [], faults or [], into.with_suffix(".svg"), into.with_suffix(".html")
     try:
-        body = _read_report(report)
+        body = without_scratch(_read_report(report))
         kept = traces_in(traces, into)
         for trace in kept:
             _check_ids(trace.name, trace.ids, body)
             _check_engine(traces / trace.name, [trace.engine, *([trace.peer] if trace.peer else [])], body)
-        reports = [read_fault_report(path) for path in files]
+        reports = [without_scratch(read_fault_report(path)) for path in files]
         for path, fault in zip(files, reports, strict=True):
             _check_fault(path, fault, body)
         costs = _costs(cost, reference, notes, body)

@@ -305,6 +305,20 @@ def test_a_race_beside_another_engine_is_about_both(folder: Path) -> None:
     assert code == 0, said
 
 
+def test_no_temporary_folder_is_named_by_the_page_or_the_report_beside_it(folder: Path) -> None:
+    body = sample.failing()
+    failed = next(test for test in body["tests"] if test["outcome"] == "failed")
+    failed["because"] = "nothing at dev/shm/touchstone-9a_8b7c6/touchstone-12345678/graph-3/nodes"
+    reported(folder, body)
+    file = fault_report(folder, wrong=[{"where": "x", "broke": [PASSED], "because": "/tmp/tmpa1b2c3d4/g/x is lost"}])
+    exit_code, page, _ = written(folder, "--faults", str(file))
+    assert exit_code == 0
+    whole = (folder / "docs" / "page.html").read_text(encoding="utf-8")
+    assert "g/x is lost" in page
+    assert "graph-3/nodes" in whole
+    assert not re.search("touchstone-9a_8b7c6|touchstone-12345678|tmpa1b2c3d4|dev/shm", page + whole)
+
+
 def test_the_whole_report_stands_beside_the_page_and_links_nothing_that_does_not(folder: Path) -> None:
     _, page, _ = written(folder)
 
