@@ -72,6 +72,7 @@ StoreOption = Annotated[list[str] | None, typer.Option("--store", help=f"One of 
 SHOWN_FAILURES = 20
 SHOWN_NOT_RUN = 5
 OPERATIONS_MAX = 1_000_000
+SEED_MAX = 2**63 - 1
 # Groups that have a word of their own.
 SUITE_WORDS = {"SEQUENCES": "SEQ"}
 
@@ -87,7 +88,7 @@ def run_command(
         typer.Option("--suite", help="A group, as in LAY or MRG, or sequences, or faults; may be repeated."),
     ] = None,
     profile: Annotated[str, typer.Option(help=f"One of {', '.join(PROFILES)}.")] = "default",
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the random sequences.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="The seed of the random sequences.")] = 0,
     operations: Annotated[
         int | None,
         typer.Option(

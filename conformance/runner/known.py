@@ -34,7 +34,7 @@ class KnownFailingError(ValueError):
     """A list that cannot be used: each problem with its line."""
 
     def __init__(self, path: Path, problems: list[str]) -> None:
-        super().__init__("\n".join(f"{path.name}: {problem}" for problem in problems))
+        super().__init__("\n".join(f"{path}: {problem}" for problem in problems))
         self.problems = tuple(problems)
 
 
