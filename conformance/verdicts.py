@@ -389,6 +389,7 @@ def main(
         commands = [
             body["run"]["command"],
             *(each["command"] for each in reports),
+            *([] if costs is None else [costs.engine.command, costs.reference.command]),
             *(each.replay(body["engine"]["spec"], into) for each in kept),
         ]
         page = page_of(

@@ -7,8 +7,9 @@ with its numbers at the points, so that nobody needs colour to tell them apart. 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,27 +23,44 @@ _COLUMNS: Final = 2
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 24, 30, 30
 _DASHES: Final = ("", "6 4")
 Points = dict[int, int]
-Costs = dict[tuple[str, str], Points]
+# An operation, and the graph on which it was measured.
+Key = tuple[str, str]
+Costs = dict[Key, Points]
 
 
 @dataclass(frozen=True)
 class EngineCosts:
-    """What one engine costs on one store: of each operation and graph the requests by commits, or by what else grew."""
+    """What one engine costs on one store: of each operation and graph the requests by commits, or by what else grew,
+    and which measures went over their budgets there."""
 
     engine: str
     store: str
     profile: str
     costs: Costs
+    budgets: int = 0
+    over: Mapping[Key, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def number_over(self) -> int:
+        return sum(map(len, self.over.values()))
+
+    @property
+    def command(self) -> str:
+        """What measures them again."""
+        return shlex.join(
+            ["touchstone", "cost", "--engine", self.engine, "--store", self.store, "--profile", self.profile]
+        )
 
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Two engines' costs on one store: an operation, a graph and both their requests in each row, and the picture."""
+    """Two engines' costs on one store, and the picture. Each row has an operation, a graph, the requests of both and
+    the measures of the engine that are over budget."""
 
     store: str
     engine: EngineCosts
     reference: EngineCosts
-    rows: tuple[tuple[str, str, str, str], ...]
+    rows: tuple[tuple[str, str, str, str, str], ...]
     picture: str
 
 
@@ -52,13 +70,14 @@ def read_costs(path: Path) -> EngineCosts:
         body: Mapping[str, Any] = json.loads(path.read_bytes())
         costs, stores = _points(body), list(dict.fromkeys(str(row["store"]) for row in body["measurements"]))
         engine, profile = str(body["engine"]), str(body["profile"])
+        budgets, over = list(body.get("budgets", ())), _over(body)
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
         raise ValueError(f"{path} is no cost.json of `touchstone cost`") from None
     if not stores:
         raise ValueError(f"{path} has no measurements")
     if len(stores) > 1:
         raise ValueError(f"{path} has the costs on several stores, {', '.join(stores)}: measure on one")
-    return EngineCosts(engine, stores[0], profile, costs)
+    return EngineCosts(engine, stores[0], profile, costs, len(budgets), over)
 
 
 def _points(body: Mapping[str, Any]) -> Costs:
@@ -66,10 +85,21 @@ def _points(body: Mapping[str, Any]) -> Costs:
     found: Costs = {}
     for row in body["measurements"]:
         along = grew.get((row["operation"], row["ground"]), "H")
-        graph = row["ground"] if along == "H" else f"{row['ground']}, by {VARIABLES.get(along, along)}"
-        points = found.setdefault((str(row["operation"]), graph), {})
-        points[int(row["variables"][along])] = int(row["requests"])
+        found.setdefault(_key(row, along), {})[int(row["variables"][along])] = int(row["requests"])
     return found
+
+
+def _over(body: Mapping[str, Any]) -> dict[Key, list[str]]:
+    found: dict[Key, list[str]] = {}
+    for row in body.get("budgets", ()):
+        if row["verdict"] != "ok":
+            found.setdefault(_key(row, row["along"]), []).append(str(row["measure"]))
+    return found
+
+
+def _key(row: Mapping[str, Any], along: str) -> Key:
+    ground = str(row["ground"])
+    return str(row["operation"]), ground if along == "H" else f"{ground}, by {VARIABLES.get(along, along)}"
 
 
 def side_by_side(engine: EngineCosts, reference: EngineCosts) -> SideBySide:
@@ -79,7 +109,10 @@ def side_by_side(engine: EngineCosts, reference: EngineCosts) -> SideBySide:
         raise ValueError(f"the costs were measured on different stores, {stores}: measure both on one")
     ours, theirs = reference.costs, engine.costs
     both = [key for key in theirs if key in ours]
-    rows = tuple((*key, _words(theirs[key]), _words(ours[key])) for key in both)
+    rows = tuple(
+        (*key, _words(theirs[key]), _words(ours[key]), ", ".join(dict.fromkeys(engine.over.get(key, ()))) or "-")
+        for key in both
+    )
     drawn = [key for key in both if len(theirs[key]) > 1 and key[1] == "grown"]
     picture = _picture([(key[0], theirs[key], ours[key]) for key in drawn])
     return SideBySide(engine.store, engine, reference, rows, picture)

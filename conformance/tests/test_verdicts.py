@@ -331,7 +331,7 @@ def test_with_two_measurements_the_costs_stand_side_by_side(folder: Path) -> Non
     code, page, said = written(folder, *both_costs(folder))
 
     assert code == 0, said
-    assert "| cold-query | grown | 40 at 2, 400 at 80 | 20 at 2, 21 at 80 |" in page
+    assert "| cold-query | grown | 40 at 2, 400 at 80 | 20 at 2, 21 at 80 | - |" in page
     picture = (folder / "docs" / "page.svg").read_text(encoding="utf-8")
     assert picture.count("<polyline") == 2 and ">400<" in picture and "stroke-dasharray" in picture
 
@@ -342,6 +342,26 @@ def test_the_costs_say_on_which_store_and_in_which_profile_they_were_measured(fo
     said = " ".join(page.partition("## What it costs")[2].partition("![")[0].split())
     assert "before moto, profile `quick`, beside the reference engine `reference`, profile `full`." in said
     assert "same store" not in said
+
+
+def test_what_is_over_its_budget_is_named_and_counted(folder: Path) -> None:
+    about = {"operation": "cold-query", "ground": "grown", "along": "H"}
+    judged = [("requests", "at_most", "over"), ("requests", "at_least", "ok"), ("LIST", "at_most", "grows")]
+    budgets = [{**about, "measure": name, "bound": bound, "verdict": verdict} for name, bound, verdict in judged]
+    theirs = cost_report(folder, "theirs", (40, 400), engine=SPEC, budgets=budgets)
+
+    _, page, _ = written(folder, "--cost", str(theirs), "--reference", str(cost_report(folder, "ours")))
+
+    assert "| 40 at 2, 400 at 80 | 20 at 2, 21 at 80 | requests, LIST |" in page
+    assert " It keeps 1 of 3 budgets." in page
+
+
+def test_costs_can_be_measured_again_by_their_commands(folder: Path) -> None:
+    _, page, _ = written(folder, *both_costs(folder, profile="quick"))
+
+    again = page.partition("## See it again")[2].splitlines()
+    assert shlex.join(["touchstone", "cost", "--engine", SPEC, "--store", "moto", "--profile", "quick"]) in again
+    assert "touchstone cost --engine reference --store moto --profile full" in again
 
 
 def test_notes_on_the_costs_are_sentences_of_their_section(folder: Path) -> None:
@@ -432,7 +452,7 @@ def test_a_bar_in_the_name_of_an_operation_breaks_no_row(folder: Path) -> None:
 
     _, page, _ = written(folder, "--cost", theirs, "--reference", ours)
 
-    assert "\n| a\\|b | c\\|d | 3 at 2 | 3 at 2 |\n" in page
+    assert "\n| a\\|b | c\\|d | 3 at 2 | 3 at 2 | - |\n" in page
 
 
 def test_a_command_of_several_lines_is_shown_on_one() -> None:

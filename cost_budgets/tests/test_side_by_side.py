@@ -29,7 +29,7 @@ def costs(path: Path, *points: tuple[str, str, int, int], along: str = "B", stor
         for ground, name, at, requests in points
     ]
     budgets = [
-        {"operation": "insert-node", "ground": ground, "along": name}
+        {"operation": "insert-node", "ground": ground, "along": name, "measure": "requests", "verdict": "ok"}
         for ground, name in (("grown", "H"), ("branched", along))
     ]
     body = {"engine": "e", "store": store, "profile": "quick", "budgets": budgets, "measurements": rows}
@@ -42,8 +42,8 @@ def test_what_grew_with_branches_is_compared_by_branches(tmp_path: Path) -> None
     points = (("grown", "H", 10, 7), ("branched", "B", 4, 55), ("branched", "B", 8, 71))
     read = read_costs(costs(tmp_path / "cost.json", *points))
     rows = side_by_side(read, read).rows
-    assert ("insert-node", "grown", "7 at 10", "7 at 10") in rows
-    assert ("insert-node", "branched, by branches besides main", *["55 at 4, 71 at 8"] * 2) in rows
+    assert ("insert-node", "grown", "7 at 10", "7 at 10", "-") in rows
+    assert ("insert-node", "branched, by branches besides main", *["55 at 4, 71 at 8"] * 2, "-") in rows
 
 
 def test_a_file_with_several_stores_is_refused(tmp_path: Path) -> None:
