@@ -65,6 +65,7 @@ ADVICE: Final[Mapping[FaultReason, str]] = {
     "exited_before_first_answer": "Mend what its stderr says. A driver stays, and reads stdin until it ends.",
     "exited_mid_request": "Catch whatever an operation raises and answer with an error of kind internal.",
     "exited_between_requests": "A driver stays and reads stdin, line by line, until stdin ends. Look at its stderr.",
+    "gave_up": "The driver says on stderr what it lacks. That says nothing about the engine.",
     "closed_stdout": "Keep stdout open; a driver ends when its stdin does.",
     "silent": "Write the answer, a line feed, and flush. If the work takes this long, raise --timeout.",
     "line_too_long": "An answer is one line. Check that it ends with a line feed.",

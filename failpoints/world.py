@@ -96,6 +96,8 @@ def ending_of(call: Callable[[], Any]) -> Ending:
     except EngineError as error:
         return Ending(REFUSED if error.kind in DEFINITE else UNKNOWN, error=str(error))
     except AdapterFault as fault:
+        if fault.reason == "gave_up":
+            raise  # The engine may have died, or the driver in its place: this is neither.
         return Ending(UNKNOWN, error=fault.message, broke=True)
 
 

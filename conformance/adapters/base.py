@@ -30,6 +30,7 @@ FaultReason = Literal[
     "exited_before_first_answer",
     "exited_mid_request",
     "exited_between_requests",
+    "gave_up",  # It has ended with the status that says so: it cannot go on, for a reason of its own.
     "closed_stdout",
     "silent",
     "line_too_long",

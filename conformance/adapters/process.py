@@ -26,6 +26,8 @@ LINE_BYTES_MAX: Final = 64 * 1024 * 1024
 STDERR_BYTES_MAX: Final = 64 * 1024
 # How long a driver has to end by itself once its stdin is closed, or once it has closed its stdout.
 EXIT_GRACE_SECONDS: Final = 2.0
+# A driver that cannot go on for a reason of its own ends so: what it was asked says nothing about the engine.
+GAVE_UP_STATUS: Final = 3
 _CHUNK_BYTES: Final = 1 << 16
 # More than a pipe can hold; who writes on while it is read is not waited for.
 _PIPE_BYTES_MAX: Final = 1 << 21
@@ -214,6 +216,8 @@ class ProcessTransport:
                 "closed_stdout", "the driver closed its stdout and still runs; it has to stay open until stdin ends"
             )
         self._read_what_is_there()
+        if self._ended is not None and (self._ended.si_code, self._ended.si_status) == (os.CLD_EXITED, GAVE_UP_STATUS):
+            reason = "gave_up"
         left = f"; the last it wrote was {len(self._received)} bytes without a line feed" if self._received else ""
         return TransportFailure(reason, f"the driver ended {when} with {_status(self._ended)}{left}")
 

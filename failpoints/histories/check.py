@@ -33,6 +33,8 @@ from failpoints.histories.telling import Contradicted, Contradiction, Look, Tell
 _TRIAL: Final = "trial"
 # The kind of error that says that a recovery will decide; it is a definite answer, whoever is killed.
 OUTCOME_PENDING: Final = "outcome_pending"
+# What an adapter says that knows of a call only that it was done.
+NOT_SEEN: Final = ("storage", "not_seen")
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,9 @@ def _all_answered(history: History, telling: Telling) -> None:
         if done.call.process < 0 and done.outcome.verdict not in ("ok", "passed over"):
             because = f"when nobody else was writing, {done.actor} was not done: {dict(done.outcome.answer)}"
             raise telling.broke(("PUB-21",), because, [done.actor])
-        pending = done.outcome.answer.get("kind") == OUTCOME_PENDING
-        if done.outcome.verdict == "unknown" and not done.outcome.killed and not pending:
+        said = done.outcome.answer.get("kind"), done.outcome.answer.get("code")
+        is_left_open = said[0] == OUTCOME_PENDING or said == NOT_SEEN
+        if done.outcome.verdict == "unknown" and not done.outcome.killed and not is_left_open:
             because = (
                 f"nobody killed the process of {done.actor}, and it was not told what became of it: "
                 f"{dict(done.outcome.answer)}"

@@ -43,6 +43,8 @@ PATIENCE_LANES: Final = 3
 READER_SECONDS: Final = 20.0
 # The only kind of error that may leave open whether a call has happened [PUB-23].
 OUTCOME_PENDING: Final = "outcome_pending"
+# What an adapter says of a call that was done, and of which it can see no more.
+NOT_SEEN: Final = "storage/not_seen"
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,8 @@ def run(stage: Stage, held: Side, hold: Hold) -> ScheduleResult:
             broken = error
             gap = gap_of(Evidence(pair, held, ran.at, exchanges), error.ids)
         except AdapterFault as fault:
+            if fault.reason == "gave_up":
+                raise
             stage.replace("reader")
             broken = RequirementBroken(("PUB-21",), f"{what} whoever looks at the graph breaks down: {fault.message}")
     verdict: Verdict = "ok" if broken is None else "wrong" if gap is None else "gap"
@@ -311,6 +315,8 @@ def _silent(stage: Stage, what: str) -> RequirementBroken | None:
         try:
             stage.driver(side).engine.call("hello")
         except AdapterFault as fault:
+            if fault.reason == "gave_up":
+                raise
             stage.replace(side)
             broken = RequirementBroken(("PUB-21",), f"{what} the {side} lane came to no end: {fault.message}")
     return broken
@@ -319,6 +325,8 @@ def _silent(stage: Stage, what: str) -> RequirementBroken | None:
 def _judge_endings(pair: Pair, lanes: Sequence[Sequence[Call]], what: str) -> None:
     """Nothing has failed, so each call is done, refused, or left to a recovery; some must all be done."""
     for call in (call for lane in lanes for call in lane if call.lane in SIDES and not was_acknowledged(call)):
+        if str(call.ending.error).startswith(NOT_SEEN):
+            continue
         if pair.both:
             raise RequirementBroken(pair.both_ids, f"{what} neither may fail, and the {call} ended {call.ending}")
         if call.ending.kind == UNKNOWN and not str(call.ending.error).startswith(f"{OUTCOME_PENDING}/"):

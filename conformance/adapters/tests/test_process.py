@@ -128,6 +128,20 @@ def test_a_driver_that_ends_before_it_answers_leaves_its_stderr(connected: Conne
     assert "no configuration" in str(fault) and '"op": "hello"' in str(fault)
 
 
+@pytest.mark.parametrize(("status", "reason"), [(3, "gave_up"), (4, "exited_mid_request")])
+def test_a_driver_that_gives_up_is_told_from_one_that_dies(connected: Connect, status: int, reason: str) -> None:
+    text = f"""import json, sys
+request = json.loads(sys.stdin.readline())
+print(json.dumps({{"seq": 1, "unsupported": "tired"}}), flush=True)
+sys.stdin.readline()
+sys.exit({status})"""
+    adapter = connected(program(text))
+    with pytest.raises(Unsupported, match="tired"):
+        adapter.call("hello", {})
+    fault = fault_of(adapter)
+    assert fault.reason == reason and f"exit status {status}" in fault.message
+
+
 def test_a_driver_that_ends_while_nobody_asks_is_found_gone(connected: Connect) -> None:
     text = """import json, sys
 request = json.loads(sys.stdin.readline())

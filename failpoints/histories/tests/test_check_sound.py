@@ -158,10 +158,11 @@ def test_what_found_nothing_to_do_or_was_refused_had_reason_to() -> None:
     assert_sound(made)
 
 
-def test_whoever_is_told_that_a_recovery_decides_is_told_enough() -> None:
+@pytest.mark.parametrize("kind, code", [("outcome_pending", "outcome_pending"), ("storage", "not_seen")])
+def test_whoever_is_told_why_nobody_knows_is_told_enough(kind: str, code: str) -> None:
+    """A recovery decides, or the adapter cannot see what the engine has done."""
     made = Made()
-    pending = {"kind": "outcome_pending", "code": "outcome_pending", "message": "the next open decides"}
-    made.record("p00-000", insert("bob"), "unknown", pending)
+    made.record("p00-000", insert("bob"), "unknown", {"kind": kind, "code": code, "message": "who knows"})
     assert_sound(made)
 
 

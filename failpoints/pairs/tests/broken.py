@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from conformance.adapters.process import GAVE_UP_STATUS
 from fixtures.mutants import patch
 from reference import driver, graph
 from reference.errors import CommitConflict, Conflict, ExpectedVersionMismatch, RowLevelCasContention
@@ -32,16 +33,31 @@ def losing_open() -> None:
     right: Callable[..., AuditRow] = patch(recovery, "_roll_forward", _roll_forward)
 
 
-def dying_reader() -> None:
-    """Whoever exports a graph in which `dan` is, and has not written it, dies."""
+def leaving_reader(status: int) -> None:
+    """Whoever exports a graph in which `dan` is, and has not written it, ends with a status."""
     wrote: list[bool] = []
 
     def answer(self: driver.Session, line: bytes) -> Any:
         wrote.extend([True] if b'"mutate"' in line else [])
         found = right(self, line)
         if b'"export"' in line and b"dan" in str(found).encode() and not wrote:
-            os._exit(101)
+            os._exit(status)
         return found
+
+    right = patch(driver.Session, "answer", answer)
+
+
+def blind_writer() -> None:
+    """A mutation that was done is answered by an adapter that cannot see what became of it; whoever reads can."""
+    read: list[bool] = []
+
+    def answer(self: driver.Session, line: bytes) -> Any:
+        read.extend([True] if b'"export"' in line else [])
+        found = right(self, line)
+        if b'"mutate"' not in line or "ok" not in found or read:
+            return found
+        error = {"kind": "storage", "code": "not_seen", "message": "it was done", "details": {}}
+        return {"seq": found["seq"], "error": error}
 
     right = patch(driver.Session, "answer", answer)
 
@@ -57,7 +73,13 @@ def refusing_reader() -> None:
     right: Callable[..., list[AuditRow]] = patch(graph, "open_graph", open_graph)
 
 
-DRIVERS = {"losing-open": losing_open, "dying-reader": dying_reader, "refusing-reader": refusing_reader}
+DRIVERS: dict[str, Callable[[], None]] = {
+    "losing-open": losing_open,
+    "dying-reader": lambda: leaving_reader(101),
+    "giving-up-reader": lambda: leaving_reader(GAVE_UP_STATUS),
+    "refusing-reader": refusing_reader,
+    "blind-writer": blind_writer,
+}
 
 
 def engine(name: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from conformance.adapters import AdapterFault
 from conformance.suites.test_faults_races import SCHEDULES
 from failpoints.pairs.gaps import RECLAIM
 from failpoints.pairs.pairs import PAIRS, Pair, Side
@@ -163,6 +164,24 @@ def test_whoever_looks_and_dies_is_one_wrong_schedule_and_not_the_end(store: Sto
     assert all("whoever looks at the graph breaks down" in each.because for each in results)
     roots = {each["key"].partition("/")[0] for each in (results[1].trace or {})["requests"] if each["key"]}
     assert len(roots) == 1, "a trace holds the requests of its own schedule, and of no earlier one"
+
+
+def test_a_call_that_was_done_and_cannot_be_seen_is_no_failure(store: Store, reference: Reference) -> None:
+    pair, hold = PAIRS["insert-insert-tables"], Hold(0, "PUT", "sidecar", 1)
+    with bench_at(store, engine("blind-writer")) as bench, Stage(bench, store, reference.ground(pair)) as stage:
+        found = run(stage, "first", hold)
+    assert (found.verdict, found.outcome) == ("ok", "unknown"), found.because
+
+
+def test_a_driver_that_gives_up_says_nothing_about_the_engine(store: Store, reference: Reference) -> None:
+    pair, hold = PAIRS["write-refresh"], Hold(0, "PUT", "sidecar", 1)
+    with (
+        bench_at(store, engine("giving-up-reader")) as bench,
+        Stage(bench, store, reference.ground(pair)) as stage,
+        pytest.raises(AdapterFault) as raised,
+    ):
+        run(stage, "first", hold)
+    assert raised.value.reason == "gave_up"
 
 
 def test_a_reader_that_is_refused_while_somebody_writes_is_wrong(store: Store, reference: Reference) -> None:
