@@ -172,10 +172,14 @@ def _on_store(requirement: str, records: Sequence[TestRecord], store: str) -> di
 _RANDOM: Final = "test_seq_sequences.py::"
 
 
+def _is_random(record: TestRecord) -> bool:
+    return record.name.startswith(_RANDOM)
+
+
 def _known_row(
     failure: KnownFailure, records: Sequence[TestRecord], left_out: Sequence[SuiteTest], whole: bool
 ) -> dict[str, Any]:
-    """A line is stale when all that it names ran to its end and nothing of it failed.
+    """A line is stale when all that it names ran to its end, nothing of it failed, and a requirement was seen to hold.
 
     A test that was left out may be the one that fails: of a requirement every test that names it on a store that the
     line is about, of a glob every test that it fits. One that was skipped, or lacks an operation, has had its turn.
@@ -192,7 +196,7 @@ def _known_row(
         record
         for record in concerned
         if record.outcome in ("passed", "failed", "known_failing")
-        and not (failure.requirement is not None and record.name.startswith(_RANDOM))
+        and (failure.requirement is None or (failure.requirement in record.proved and not _is_random(record)))
     ]
     held = "by_chance" if failure.is_by_chance else "stale"
     state = "failed" if failing else held if ran and is_whole else "not_run"

@@ -25,6 +25,7 @@ def record_of(
 
 PASSED = record_of("passed", proved=("LOD-07",))
 FAILED = record_of("failed", broke=("LOD-07",))
+PASSED_ELSE = record_of("passed", ids=("LOD-09",), proved=("LOD-09",))
 FAULT = {"test": None, "store": None, "message": "it went away", "stderr": ""}
 
 
@@ -104,6 +105,22 @@ def test_a_store_that_was_asked_for_and_is_missing_is_no_success() -> None:
 
 def test_a_selection_is_called_one() -> None:
     assert "in a selection of the tests" in judge([PASSED], ["local"], whole=False).because
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        record_of("known_failing", ids=("LOD-07", "LOD-08"), broke=("LOD-08",)),
+        record_of("passed", ids=("LOD-07", "LOD-08"), proved=("LOD-08",)),
+    ],
+    ids=["it broke something else before", "it did not get there"],
+)
+def test_a_requirement_that_nobody_has_seen_hold_is_not_stale(record: TestRecord) -> None:
+    verdict = judge(
+        [record, PASSED_ELSE], ["local"], [KnownFailure(1, "LOD-07", "why"), KnownFailure(2, "LOD-08", "why")]
+    )
+
+    assert verdict.known[0]["state"] == "not_run"
 
 
 def test_a_known_failure_that_was_not_run_is_not_stale() -> None:
