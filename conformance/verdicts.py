@@ -40,6 +40,7 @@ _BROKEN: Final = ("failed", "known_failing")
 _PASSED_AND_BROKEN: Final = "Passed by the suites, and broken all the same"
 _UNASKED_AND_BROKEN: Final = "Not asked by the suites, and broken all the same"
 _SENTENCE_MAX: Final = 300
+_SHOWN_MAX: Final = 6
 # Where a character is markup: a backslash before punctuation, an underscore that is not inside a word, a star or tilde
 # that touches something, a bracket before a link's address, a tag, an entity, what begins a line or ends a heading.
 _ACTS: Final = (
@@ -121,6 +122,7 @@ def page_of(
         lead=[_ended(_one_line(each)) for each in lead],
         counts=[(name.replace("_", " "), number) for name, number in counts.items()],
         number_broken=len(broken) + sum(len(rows) for _, rows in all_the_same),
+        number_held=len(parts.get("passed", [])),
         number_tried=len(broken) + sum(len(rows) for _, rows in all_the_same) + len(parts.get("passed", [])),
         broken=broken,
         all_the_same=all_the_same,
@@ -202,8 +204,11 @@ def _fault_row(fault: Mapping[str, Any], known: Sequence[KnownFailure]) -> dict[
                 "number": len(wrong),
                 "broke": ", ".join(ids),
                 "reasons": "; ".join(reason for id_ in ids for reason in _said(id_, [fault["store"]], known)),
-                "where": _shortened(wrong[0]["where"]),
-                "because": _shortened(wrong[0]["because"]),
+                # Of many cells the first stands for all; a few schedules are each a story of its own.
+                "shown": [
+                    (_shortened(each["where"]), _shortened(each["because"]))
+                    for each in (wrong if len(wrong) <= _SHOWN_MAX else wrong[:1])
+                ],
             }
             for ids, wrong in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
         ],
@@ -326,6 +331,8 @@ def _without_files(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_fault(path: Path, fault: Mapping[str, Any], report: Mapping[str, Any]) -> None:
+    if not fault["tried"] and fault["exit_code"] not in (CONFORMS, FAILS):
+        raise PageRefused(f"{path}: nothing was tried: {fault['ended']}")
     peer = fault.get("peer")
     _check_engine(path, (fault["engine"], *(() if peer is None else (peer,))), report)
     _check_ids(str(path), _ids_of(fault), report)

@@ -73,6 +73,8 @@ def read_costs(path: Path) -> EngineCosts:
         budgets, over = list(body.get("budgets", ())), _over(body)
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
         raise ValueError(f"{path} is no cost.json of `touchstone cost`") from None
+    if body.get("verdict") == "incomplete":
+        raise ValueError(f"{path} is not whole: something could not be measured, and it may be over its budget or not")
     if not stores:
         raise ValueError(f"{path} has no measurements")
     if len(stores) > 1:

@@ -158,7 +158,9 @@ def test_the_verdict_of_the_report_stands_under_its_counts(folder: Path) -> None
     top = page.partition("## What breaks")[0]
     assert f"**Fails**: {sample.failing()['because']} [" in top
     broken = len(re.findall(r"^\*\*[A-Z]{3,4}-\d\d\*\*", page, re.MULTILINE))
-    assert re.search(rf"^{broken} of the \d+ requirements that were tried are broken", top, re.MULTILINE)
+    held = sum(title == "What holds" for _, title in standing(page))
+    counted = rf"^Of {broken + held} requirements that were tried, .* {held} hold and {broken} are broken\."
+    assert re.search(counted, top, re.MULTILINE)
 
 
 def test_a_lead_stands_at_the_top_and_a_trace_is_told_once(folder: Path) -> None:
@@ -274,8 +276,17 @@ def test_what_sweeps_have_left_is_counted_and_grouped_by_what_it_broke(folder: P
 
     assert code == 0, said
     assert "`touchstone sweep --engine x`: wrong 2 of 9 cells; ended: wrong\n" in page
-    assert "- 2 × **REC-05**, such as insert kill at 1: a | row is lost" in page
+    both = "".join(f"  - insert kill at {number}: a | row is lost\n" for number in "12")
+    assert f"\n- 2 × **REC-05**\n{both}\n" in page
     assert "touchstone sweep --engine x\n" in page.rpartition("```sh")[2]
+
+
+def test_of_many_cells_that_break_the_same_the_first_stands_for_all(folder: Path) -> None:
+    wrong = [{"where": f"cell {number}", "broke": [PASSED], "because": "a row is lost"} for number in range(9)]
+
+    _, page, _ = written(folder, "--faults", str(fault_report(folder, wrong=wrong)))
+
+    assert "- 9 × **REC-05**, such as\n  - cell 0: a row is lost\n\n" in page
 
 
 def test_the_list_says_why_of_faults_as_well_on_their_store(folder: Path) -> None:
@@ -287,7 +298,7 @@ def test_the_list_says_why_of_faults_as_well_on_their_store(folder: Path) -> Non
 
     _, page, _ = written(folder, "--faults", str(fault_report(folder)))
 
-    assert "- 2 × **REC-05** *it forgets on s3*, such as insert kill at 1" in page
+    assert "- 2 × **REC-05** *it forgets on s3*\n" in page
 
 
 @pytest.mark.parametrize(("ended", "exit_code"), [("interrupted", 130), ("could not run", 3)])
@@ -401,6 +412,14 @@ REFUSED: Final[dict[str, tuple[Callable[[Path], list[str]], str]]] = {
     "nothing was tested": (never_judged(sample.nothing_tested), "never got to judge: nothing_tested"),
     "the run was interrupted": (never_judged(interrupted), "never got to judge: interrupted"),
     "no report of faults": (lambda at: ["--faults", str(fault_report(at, tried="many"))], "report['tried']"),
+    "a race that could not run": (
+        lambda at: [
+            "--faults",
+            str(fault_report(at, ended="could not run", exit_code=3, tried=0, wrong=[], whole=False)),
+        ],
+        "nothing was tried: could not run",
+    ),
+    "costs that are not whole": (lambda at: both_costs(at, verdict="incomplete"), "theirs.json is not whole"),
     "faults of a requirement that nobody has": (
         lambda at: ["--faults", str(fault_report(at, wrong=[{"where": "x", "broke": ["REC-99"], "because": "y"}]))],
         "says that REC-99 is broken, and the report has no",
