@@ -131,7 +131,7 @@ def _run_the_test(
         seed=trace["seed"],
         timeout_seconds=timeout_seconds,
         workers=1,
-        only_test=trace["test"].partition("[")[0],
+        only_test=trace["test"],
         suites=(FAULTS,) if trace["test"].startswith("test_faults_") else (),
     )
     this = run(options, console)
@@ -139,6 +139,8 @@ def _run_the_test(
     for record in this.records:
         if record.outcome == "failed":
             _broke(RequirementBroken(record.broke, record.decisive.because or "of an error"), console)
+            if not {*record.broke} & {*trace["broke"]}:
+                console.print("[bold cyan]something else[/]: not what the trace says that it broke", highlight=False)
     if this.verdict.exit_code == CONFORMS:
         console.print("[bold green]holds[/]: the test passes here", highlight=False)
     for fault in this.faults:

@@ -45,6 +45,8 @@ class JudgedGraph:
         self.env = env
         self.model = model
         self.audited = True
+        # The branches whose rows somebody has read: what cannot be read any more has lost something.
+        self._once_read: set[str] = set()
         commits = handle.commits(MAIN)
         if not commits:
             raise RequirementBroken(("LIN-08",), "a new graph has no commit, and should have its genesis")
@@ -222,6 +224,7 @@ class JudgedGraph:
             if found != meant:
                 because = f"after {what} the engine lists the branches {found}, and there should be {meant}"
                 raise RequirementBroken((blame.OPERATIONS["branch_list"],), because)
+        self._once_read &= set(self.model.branch_list())
         for branch in sorted(self.model.branch_list(), key=lambda name: name != written):
             ids = (requirement,) if written in (None, branch) else ("BRA-08",)
             found_rows = exported if exported and branch == written else self._export(branch, what, requirement)
@@ -234,11 +237,13 @@ class JudgedGraph:
 
     def _export(self, branch: str, what: str, requirement: str) -> str:
         try:
-            return self.handle.export(branch)
+            exported = self.handle.export(branch)
         except EngineError as error:
             because = f"after {what} the branch '{branch}' cannot be exported: {error}"
-            lost = ("LAY-16",) if self._has_references(branch) else (requirement, "BRA-18")
-            raise RequirementBroken(lost, because) from error
+            lost = (requirement, *(["BRA-18"] if branch in self._once_read else []))
+            raise RequirementBroken(("LAY-16",) if self._has_references(branch) else lost, because) from error
+        self._once_read.add(branch)
+        return exported
 
     def _has_references(self, branch: str) -> bool:
         """Whether a blob of a branch is a URI, which an export has to show as it is and not to follow."""

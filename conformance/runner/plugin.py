@@ -39,6 +39,8 @@ from fixtures.forge import Forge
 from fixtures.stores.catalog import OWN_SERVER, SCRATCH_VARIABLE, STORES, Store, StoreRefused, StoreUnavailable, kind_of
 from fixtures.stores.catalog import running as store_running
 
+# An engine, a store, and what else a test has in its brackets; of names that begin alike the longest.
+_PLACE: Final = re.compile(rf"-({'|'.join(sorted(STORES, key=len, reverse=True))})-(?P<axes>.*)\]$")
 # What the fixtures below are to a test that asks for them.
 Judged = Callable[..., JudgedGraph]
 ForgeOf = Callable[[str], Forge]
@@ -152,7 +154,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         SuiteTest(short_name(item.nodeid), store_of(item), ids_of(item)) for item in items if _can_run(item)
     ]
     groups = {each.upper() for each in config.getoption("--touchstone-suite")}
-    only = config.getoption("--touchstone-test")
+    only = _only(config.getoption("--touchstone-test"), [short_name(item.nodeid) for item in items])
     profile = profile_of(config)
     kept: list[pytest.Item] = []
     dropped: list[pytest.Item] = []
@@ -163,7 +165,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             chosen = groups & own if groups else own
             if group_of_file(item.path) == FAULTS:
                 chosen = groups & {FAULTS}  # They take their time, and an S3 store: only who asks for them gets them.
-            chosen = chosen if only in (None, short_name(item.nodeid).partition("[")[0]) else set()
+            chosen = chosen if only is None or short_name(item.nodeid) in only else set()
             if not chosen:
                 dropped.append(item)
                 continue
@@ -175,6 +177,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = kept
+
+
+def _only(meant: str | None, names: list[str]) -> set[str] | None:
+    """The tests that are meant by one of them, which may have run on another engine and store: that of the same axes,
+    or all of the function if there is none with these."""
+    if meant is None:
+        return None
+    function = meant.partition("[")[0]
+    of_function = {name for name in names if name.partition("[")[0] == function}
+    return {name for name in of_function if _own_axes(name) == _own_axes(meant)} or of_function
+
+
+def _own_axes(name: str) -> str:
+    """What stands in the brackets after the engine and the store."""
+    found = _PLACE.search(name.partition("[")[2])
+    return name if found is None else found["axes"]
 
 
 def _can_run(item: pytest.Item) -> bool:

@@ -221,13 +221,14 @@ def judged(
             because = f"nobody killed {writer.name}, and it broke down {cut}: {crashed.ending.error}"
             raise RequirementBroken(("PUB-21",), because)
         _judge_refused_request(before, scene, crashed, cut, what)
-        _judge_own_view(before, scene, crashed, what)
         is_refused = "failed" in (cut.moment, second and second.moment)
         allowed = {"recovering": second is not None, "may_be_locked": is_refused}
         if _seen_by_a_reader(bench, before, scene, crashed.ending, what, owners, **allowed):
             scene = replace(scene, published=True)  # What somebody has seen must stay.
         outcome, recovery = _recovered(bench, before, scene, crashed.ending, what, owners)
         result = replace(result, world=outcome.world.name, kinds=outcome.kinds)
+        # What nobody finds right is not the fault of the handle through which it was seen first.
+        _judge_own_view(before, scene, crashed, what)
     except RequirementBroken as broken:
         result = replace(result, wrong=(broken.ids, broken.because))
     if result.wrong is not None:

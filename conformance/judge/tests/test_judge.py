@@ -247,6 +247,24 @@ def test_an_export_that_follows_a_reference_and_fails_is_about_references(tmp_pa
     assert broken.value.ids == ("LAY-16",)
 
 
+def test_only_a_branch_that_could_be_read_has_lost_what_it_read(graph: JudgedGraph) -> None:
+    def fails(ask: Any, op: str, args: dict[str, Any]) -> Any:
+        if op == "export" and args.get("branch") in ("new", "feature"):
+            raise EngineError("storage", "no", "not here", {}, None)
+        return ask(op, args)
+
+    Bent.bend = staticmethod(fails)
+    with pytest.raises(RequirementBroken, match="'feature' cannot be exported") as lost:
+        graph.compare("a step", "SNP-02")
+    graph.model.branch_delete("feature")
+    graph.handle.branch_delete("feature")
+    with pytest.raises(RequirementBroken, match="'new' cannot be exported") as never_there:
+        graph.branch_create("new")
+
+    assert lost.value.ids == ("SNP-02", "BRA-18")
+    assert "BRA-18" not in never_there.value.ids
+
+
 def test_which_of_two_rows_breaks_uniqueness_is_left_to_the_engine() -> None:
     one = {"conflicts": [{"table_key": "node:Person", "row_id": "a", "kind": "UniqueViolation"}]}
     other = {"conflicts": [{"table_key": "node:Person", "row_id": "b", "kind": "UniqueViolation"}]}
