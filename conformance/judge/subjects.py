@@ -86,6 +86,8 @@ def subject_of(model: Model, op: str, args: Mapping[str, Any]) -> Subject:
         special = _schema(model, str(args.get("source", ""))) or general
     branch = str(args.get("branch", "main"))
     broke_down = "BRA-17" if _stands_on_another(model, branch, args.get("base")) else None
+    if op == "load" and special == general and args.get("base") is not None and branch not in model.branch_list():
+        return Subject("LOD-12", general, general, _decided(op, args), broke_down)
     if op == "mutate" and special == general and _updates_what_it_wrote(args.get("statements", [])):
         return Subject("MUT-07", "MUT-07", "MUT-04", _large_numbers(op, args), broke_down)
     return Subject(special, special, special, _decided(op, args), broke_down)

@@ -409,14 +409,14 @@ def _pytest_args(options: RunOptions, store: str, junit: Path | None) -> list[st
 
 def _refuse_unknown_tests(path: Path, known: Sequence[KnownFailure]) -> None:
     """A line that names a test which does not exist would never go stale: it is a mistake in the list."""
-    of_tests = [failure for failure in known if failure.requirement is None]
+    of_tests = [failure for failure in known if failure.requirement is None or failure.tests is not None]
     if not of_tests:
         return
     from conformance.listing import names_of_tests
 
     names = names_of_tests()
     for failure in of_tests:
-        if not any(failure.names_test(name) for name in names):
+        if not any(failure.fits(name) for name in names):
             raise RunUsageError(f"{path.name}: line {failure.line}: there is no test '{failure.names}'")
 
 

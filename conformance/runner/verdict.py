@@ -207,4 +207,5 @@ def _concerns(failure: KnownFailure, test: TestRecord | SuiteTest) -> bool:
     if failure.requirement is None:
         return failure.names_test(test.name)
     broke = test.broke if isinstance(test, TestRecord) else ()
-    return failure.is_about(test.store) and failure.requirement in {*test.requirements, *broke}
+    is_about = failure.is_about(test.store) and failure.is_in(test.name)
+    return is_about and failure.requirement in {*test.requirements, *broke}

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from conformance.judge import Engine, RequirementBroken, current_case, proving
-from conformance.runner.plugin import known_failures, profile_of
+from conformance.runner.plugin import known_failures, profile_of, short_name
 from conformance.sequences.machine import SequenceMachine, run_sequences
 from conformance.sequences.player import Player, Step
 from conformance.sequences.shrinking import Failure, shrink
@@ -42,7 +42,7 @@ def test_random_sequences_mean_what_the_model_says(
     known = [
         line.requirement
         for line in known_failures(request.config)
-        if line.requirement is not None and line.is_about(store.name)
+        if line.requirement is not None and line.is_about(store.name) and line.is_in(short_name(request.node.nodeid))
     ]
 
     def start(known: Sequence[str] = ()) -> Player:

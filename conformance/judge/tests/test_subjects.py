@@ -199,6 +199,7 @@ def test_what_an_overwrite_drops_is_deleted(model: Model) -> None:
 
 
 def test_a_load_into_a_new_branch_knows_what_it_is_made_from(model: Model) -> None:
-    for base, requirement in (("x", "BRA-17"), ("main", "LOD-08")):
+    for base, requirement in (("x", "BRA-17"), ("main", "LOD-12")):
         subject = subject_of(model, "load", {"mode": "merge", "data": "", "branch": "new", "base": base})
         assert subject.when_refused("storage") == requirement
+        assert subject.when_refused("not_found") == "LOD-12", "the branch is to be made first"

@@ -34,6 +34,10 @@ def test_a_line_is_a_name_and_a_reason(tmp_path: Path) -> None:
         ("LOD-07@ why", "line 1: there is no store ''"),
         ("nonsense why", "line 1: 'nonsense' is neither a requirement id nor a test"),
         ("*::* why", "line 1: '*::*' would excuse whole suites"),
+        ("test_x.py::* why", "line 1: 'test_x.py::*' would excuse whole suites: name the tests"),
+        ("LOD-07:test_x.py::test_* why", "would excuse whole suites"),
+        ("LOD-07:nonsense why", "line 1: 'LOD-07:nonsense' is neither a requirement id nor a test"),
+        ("LOD-07: why", "line 1: 'LOD-07:' is neither a requirement id nor a test"),
         ("LOD-07 why\nLOD-07 again", "line 2: 'LOD-07' stands in line 1 already"),
         ("LOD-07 why\n~LOD-07 again", "line 2: '~LOD-07' stands in line 1 already"),
         ("~LOD-99 why", "line 1: there is no requirement 'LOD-99'"),
@@ -67,6 +71,10 @@ def test_a_list_that_is_not_there_is_refused(tmp_path: Path) -> None:
         ("test_x.py::test_y[*-moto-*]", "test_x.py::test_y[reference-local-core]", ["LOD-06"], False),
         ("test_x.py::test_y[*-moto-*]", "test_x.py::test_y[reference-moto-core]", ["LOD-06"], True),
         ("test_x.py::*", "test_x.py::test_y", ["LOD-06"], True),
+        ("LOD-07:test_x.py::test_y", "test_x.py::test_y[reference-local-core]", ["LOD-07", "LOD-06"], True),
+        ("LOD-07:test_x.py::test_y", "test_x.py::test_y[reference-local-core]", ["LOD-06"], False),
+        ("LOD-07:test_x.py::test_y[*-twice]", "test_x.py::test_y[reference-local-core-twice]", ["LOD-07"], True),
+        ("LOD-07:test_x.py::test_y[*-twice]", "test_x.py::test_y[reference-local-core-once]", ["LOD-07"], False),
         ("test_x.py::test_y", "test_x.py::test_yes", ["LOD-06"], False),
     ],
 )
@@ -81,6 +89,9 @@ def test_a_test_is_excused_only_if_all_that_it_broke_is_listed() -> None:
     assert excuse(known, "test_x.py::test_y", ["LOD-07", "LOD-08"]) == "accepts it; loses it"
     assert excuse(known, "test_x.py::test_y", ["LOD-07", "LOD-06"]) is None
     assert excuse(known, "test_x.py::test_y", []) is None
+    elsewhere = KnownFailure(4, "LOD-06:test_x.py::test_z", "forgets it")
+    assert excuse([*known, elsewhere], "test_x.py::test_y", ["LOD-06"]) is None
+    assert excuse([*known, elsewhere], "test_x.py::test_z", ["LOD-06", "LOD-07"]) == "forgets it; accepts it"
     by_name = KnownFailure(3, "test_x.py::test_y", "races")
     assert excuse([*known, by_name], "test_x.py::test_y", ["LOD-06"]) == "races"
 

@@ -107,6 +107,16 @@ def test_a_selection_is_called_one() -> None:
     assert "in a selection of the tests" in judge([PASSED], ["local"], whole=False).because
 
 
+def test_a_requirement_that_is_known_to_break_in_one_test_is_stale_if_that_one_shows_it() -> None:
+    here, elsewhere = (
+        KnownFailure(1, "LOD-07:test_lod_load.py::test_it", "why"),
+        KnownFailure(1, "LOD-07:test_x.py::test_y", "why"),
+    )
+
+    assert judge([PASSED], ["local"], [here]).known[0]["state"] == "stale"
+    assert judge([PASSED], ["local"], [elsewhere]).known[0]["state"] == "not_run"
+
+
 @pytest.mark.parametrize(
     "record",
     [
