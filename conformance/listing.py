@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 
 from conformance.registry import Requirement, requirements
-from conformance.runner.plugin import SUITES, ids_of, short_name
+from conformance.runner.plugin import FAULTS, SUITES, ids_of, short_name
 
 
 class SuitesUnreadable(Exception):
@@ -39,20 +39,21 @@ class _Collector:
 
 
 @cache
-def listed_tests() -> tuple[Listed, ...]:
-    """Every test of the suites, each once, sorted by name."""
+def listed_tests(*more: str) -> tuple[Listed, ...]:
+    """Every test of the suites, each once, sorted by name; those of faults only if `more` options select them."""
     collector = _Collector()
     args = [str(SUITES), "--collect-only", "-c", str(SUITES / "pytest.ini"), "--rootdir", str(SUITES)]
     args += ["-p", "conformance.runner.plugin", "-p", "no:terminal", "-p", "no:cacheprovider"]
     os.environ.setdefault("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    code = pytest.main([*args, "--touchstone-profile", "deep"], plugins=[collector])
+    code = pytest.main([*args, "--touchstone-profile", "deep", *more], plugins=[collector])
     if code != pytest.ExitCode.OK:
         raise SuitesUnreadable("; ".join(collector.errors) or f"pytest ended with {pytest.ExitCode(code).name}")
     return tuple(sorted(set(collector.found), key=lambda each: each.name))
 
 
 def names_of_tests() -> list[str]:
-    return [each.name for each in listed_tests()]
+    """Of every test that there is, also of faults, without its axes."""
+    return [each.name for each in (*listed_tests(), *listed_tests("--touchstone-suite", FAULTS))]
 
 
 def by_requirement() -> Mapping[Requirement, Sequence[str]]:

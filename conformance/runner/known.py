@@ -89,9 +89,9 @@ class KnownFailure:
         """Whether this line says anything of what a test breaks."""
         return self.tests is None or _names(self.tests, name)
 
-    def fits(self, name: str) -> bool:
-        """Whether it has a name of tests in it, and this is one of them."""
-        return self.names_test(name) or (self.tests is not None and self.is_in(name))
+    def fits(self, function: str) -> bool:
+        """Whether it has a name of tests in it that is, without its axes, that of a function."""
+        return fnmatchcase(function, (self.tests or self._meant).partition("[")[0])
 
     def excuses(self, name: str, broke: Iterable[str], store: str | None = None) -> bool:
         """Whether a failing test is accounted for by this line."""

@@ -417,7 +417,7 @@ def _refuse_unknown_tests(path: Path, known: Sequence[KnownFailure]) -> None:
     names = names_of_tests()
     for failure in of_tests:
         if not any(failure.fits(name) for name in names):
-            raise RunUsageError(f"{path.name}: line {failure.line}: there is no test '{failure.names}'")
+            raise RunUsageError(f"{path}: line {failure.line}: there is no test '{failure.names}'")
 
 
 def _write(this: Run) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from conformance.adapters import Unsupported
 from conformance.judge import RequirementBroken, current_case, proving
+from conformance.judge.blame import operation_of
+from failpoints.baseline import SetupFailed
 from failpoints.cuts.cell import CellResult
 from failpoints.cuts.cut import AT_A_REQUEST, Cut, again_cuts_of, cuts_of
 from failpoints.cuts.sweep import SweptWriter, sweep_init
@@ -85,7 +87,10 @@ def test_a_writer_that_is_killed_leaves_a_graph_that_recovers(bench: Bench, stor
     missing = lacking(bench, writer.needs)
     if missing:
         raise Unsupported(missing[0], "the engine does not declare it")
-    results = tried(_cells(bench, store, name))
+    try:
+        results = tried(_cells(bench, store, name))
+    except SetupFailed as failed:  # What cannot be done when nobody cuts it says nothing of recovery.
+        raise RequirementBroken((operation_of(writer.step["do"], writer.step),), str(failed)) from failed
     with proving(*SHOWN[name]):
         judge(results)
 
