@@ -148,7 +148,8 @@ def read_known_failing(path: Path) -> tuple[KnownFailure, ...]:
             problems.append(f"line {number}: there is no requirement '{failure.requirement}'")
         if failure.place is not None and failure.place not in _PLACES:
             problems.append(f"line {number}: there is no store '{failure.place}'; there are {', '.join(_PLACES)}")
-        if "*" in names.partition("::")[0] or (failure.is_by_chance and _is_any(names.rpartition("::")[2])):
+        hides_all = failure.requirement is None and failure.is_by_chance and _is_any(names.rpartition("::")[2])
+        if "*" in names.partition("::")[0] or hides_all:
             problems.append(f"line {number}: '{names}' would excuse whole suites: name the tests")
         elif "::" not in (names if failure.requirement is None else "::" if failure.tests is None else failure.tests):
             problems.append(f"line {number}: '{names}' is neither a requirement id nor a test, as in test_x.py::test_y")
